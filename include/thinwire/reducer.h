@@ -1,0 +1,126 @@
+// Where compressors meet communicators: one Reducer on each worker averages gradients over all workers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "thinwire/collective.h"
+#include "thinwire/communicator.h"
+#include "thinwire/layout.h"
+
+namespace thinwire {
+
+// Parameters whose name matches the glob `pattern` (*, ?, [...]) are compressed by `spec`.
+struct Rule {
+  std::string pattern;
+  std::string spec;
+};
+
+struct ReducerOptions {
+  std::string compressor = "casq:bits=2";
+  std::vector<Rule> rules;      // the first that matches decides
+  bool small_uncompressed = false;  // what no rule names and is small (is_small) travels as "none"
+  std::uint64_t seed = 0;       // the same on every worker
+  int rank = 0;
+  int world_size = 1;
+  int lanes = 1;                // how many reductions may be in flight at once
+  int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
+};
+
+// The default policy of the PyTorch hook: biases, norms and other small parameters are not worth compressing.
+bool is_small(const Parameter& parameter);
+
+// One parameter's gradient: elements of `type` (kFloat32, kBfloat16 or kFloat16), replaced by the mean over all workers.
+struct ParameterGradient {
+  std::uint32_t parameter = 0;  // index in the layout
+  ElementType type = ElementType::kFloat32;
+  std::span<std::byte> data;
+};
+
+// Sums over all reductions of this worker since its construction.
+struct Counters {
+  std::uint64_t reductions = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t elements = 0;             // elements reduced
+  std::uint64_t compressed_elements = 0;  // of those, by another compressor than "none"
+  std::uint64_t setup_bytes = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t second_bytes = 0;
+  double traffic_bytes = 0;        // sent, by the collectives' standard algorithms
+  double plain_traffic_bytes = 0;  // what ring all-reduce of the uncompressed gradient would have sent
+  std::uint64_t non_finite = 0;    // reductions whose mean is non-finite because some worker's gradient was
+  double setup_seconds = 0;
+  double encode_seconds = 0;
+  double wire_seconds = 0;  // from a collective's start to its result
+  double decode_seconds = 0;
+  double measured_energy = 0;  // sum of squares of what was encoded, where it was measured
+  double error_energy = 0;     // sum of squares of (encoded - decoded), likewise; null error where measured is 0
+};
+
+class Reducer;
+
+// A reduction on its way. Ask next() for a collective, perform it, ask again; null means that the gradients now hold the
+// mean. Between calls the gradients belong to the reduction. Destroying it early, or an exception out of next(), leaves
+// the gradients unspecified and the residuals of unfinished messages as they were.
+class Reduction {
+ public:
+  Reduction(Reduction&&) noexcept;
+  Reduction& operator=(Reduction&&) noexcept;
+  ~Reduction();
+
+  const Collective* next();
+
+ private:
+  friend class Reducer;
+  struct State;
+  explicit Reduction(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Asks for and performs collectives until the reduction is done.
+void run(Reduction& reduction, Communicator& communicator);
+
+// A worker's saved memory, in a form any framework can store.
+struct ParameterState {
+  std::string name;
+  std::uint64_t steps = 0;        // reductions so far
+  std::vector<float> residual;    // empty: none yet, or no feedback
+  std::vector<std::byte> memory;  // the compressor's own, e.g. trained thresholds; versioned
+};
+
+class Reducer {
+ public:
+  // Throws ArgumentError.
+  Reducer(Layout layout, ReducerOptions options);
+  ~Reducer();
+
+  // Starts to average some whole parameters. Every worker passes the same parameters in the same order; reductions of one
+  // lane run one after another. Results do not depend on how parameters are divided among reductions. `loss_scale`:
+  // gradients are this many times too large (residuals are kept unscaled). Throws ArgumentError.
+  Reduction reduce(std::span<const ParameterGradient> gradients, int lane = 0, double loss_scale = 1);
+
+  // Equal on workers that may exchange with each other: version, layout, compressors, seed and world size.
+  std::uint64_t fingerprint() const;
+  // The same as text, to show what differs.
+  std::string description() const;
+
+  const Layout& layout() const;
+  // The canonical spec that parameter `index` travels by.
+  const std::string& compressor_of(std::size_t index) const;
+
+  Counters counters() const;
+
+  // Not while a reduction is in flight. load_state() changes nothing if it throws StateError.
+  std::vector<ParameterState> state() const;
+  void load_state(std::span<const ParameterState> states);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace thinwire

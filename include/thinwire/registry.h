@@ -1,0 +1,54 @@
+// The compressors there are, as data: the tool's listing, Python's documentation, the benchmark's list and the
+// conformance tests are all made from these rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace thinwire {
+
+// How payloads of several workers are combined.
+enum class Aggregation : std::uint8_t {
+  kLinear,  // payloads add up: all-reduce
+  kGather,  // every payload is decoded on its own
+};
+
+// The smallest part of a parameter that a compressor can encode without seeing the rest.
+enum class Unit : std::uint8_t { kElement, kRow, kParameter };
+
+struct SpecParameter {
+  std::string name;
+  enum class Kind : std::uint8_t { kInteger, kReal, kChoice } kind = Kind::kInteger;
+  std::string default_value;
+  double minimum = 0;  // kInteger, kReal
+  double maximum = 0;
+  std::vector<std::string> choices;  // kChoice
+  std::string help;
+
+  std::string allowed() const;  // for people: "1 to 4", "off or on"
+};
+
+struct CompressorInfo {
+  std::string name;
+  std::string description;
+  std::uint8_t wire_id = 0;  // permanent, and first byte of every gathered payload
+  std::uint8_t wire_version = 1;
+  Aggregation aggregation = Aggregation::kLinear;
+  bool lossless = false;     // the mean is exact to float rounding
+  bool unbiased = false;     // E[decoded] = value
+  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0
+  Unit unit = Unit::kElement;
+  std::vector<SpecParameter> parameters;  // the common ones (feedback, reduce) included
+  std::string reference;
+};
+
+// In alphabetical order, "none" first.
+std::span<const CompressorInfo> compressors();
+
+// The same spec with every parameter written out, as workers compare it. Throws ArgumentError, naming the parameter,
+// the value and what is allowed.
+std::string canonical_spec(const std::string& spec);
+
+}  // namespace thinwire

@@ -1,0 +1,12 @@
+// All of the public API.
+#pragma once
+
+#include "thinwire/collective.h"
+#include "thinwire/communicator.h"
+#include "thinwire/errors.h"
+#include "thinwire/layout.h"
+#include "thinwire/reducer.h"
+#include "thinwire/registry.h"
+#include "thinwire/spec.h"
+#include "thinwire/trial.h"
+#include "thinwire/version.h"

@@ -1,0 +1,8 @@
+#pragma once
+
+namespace thinwire {
+
+// "major.minor.patch"
+const char* version();
+
+}  // namespace thinwire
