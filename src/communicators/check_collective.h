@@ -1,0 +1,18 @@
+// What every communicator asks of a collective before it moves a byte.
+#pragma once
+
+#include <string>
+
+#include "thinwire/collective.h"
+
+namespace thinwire {
+
+// Throws ArgumentError, naming what is wrong, if `collective` makes no sense for `world_size` workers: data that is not
+// whole elements or not aligned, a result of the wrong size or one that overlaps the data, a root that is no rank, a type
+// that the kind does not combine.
+void check_collective(const Collective& collective, int world_size);
+
+// For people: "sum of 4097 float32", "gather of 12 bytes", "broadcast of 4 bytes from worker 2".
+std::string describe(const Collective& collective);
+
+}  // namespace thinwire

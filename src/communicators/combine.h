@@ -1,0 +1,19 @@
+// Sums, maxima and unions over the buffers of several workers in one address space.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "thinwire/collective.h"
+
+namespace thinwire {
+
+// Whether a collective of this kind combines elements of this type.
+bool can_combine(CollectiveKind kind, ElementType type);
+
+// Replaces elements [first, last) of every worker's data by their combination, taken in rank order. `posted` are all
+// workers' collectives in rank order: one kind and type that can_combine() allows, and data of one size. Calls for
+// ranges that do not overlap may run at the same time.
+void combine(std::span<const Collective> posted, std::size_t first, std::size_t last) noexcept;
+
+}  // namespace thinwire
