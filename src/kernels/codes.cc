@@ -1,0 +1,361 @@
+#include "kernels/codes.h"
+
+#include <bit>
+#include <functional>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/codes.cc"
+#include "hwy/foreach_target.h"  // must come before the next two
+#include "hwy/highway.h"
+#include "kernels/groups-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thinwire::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// One bit of the codes of a group: bit e belongs to element e.
+using Plane = std::uint16_t;
+constexpr std::size_t kPlaneBytes = sizeof(Plane);
+
+HWY_INLINE Plane load_plane(const std::byte* planes, std::size_t k) {
+  const std::byte* p = planes + k * kPlaneBytes;
+  return static_cast<Plane>(std::to_integer<unsigned>(p[0]) | std::to_integer<unsigned>(p[1]) << 8);
+}
+HWY_INLINE void store_plane(unsigned plane, std::byte* planes, std::size_t k) {
+  std::byte* p = planes + k * kPlaneBytes;
+  p[0] = static_cast<std::byte>(plane & 0xFF);
+  p[1] = static_cast<std::byte>(plane >> 8 & 0xFF);
+}
+
+template <class T>
+using MaskOf = hn::Mask<Tag<T>>;
+
+// The lanes of a group's i-th vector that are set in a plane, and back.
+template <class T>
+HWY_INLINE MaskOf<T> mask_of(Plane plane, std::size_t i) {
+  const unsigned lanes = static_cast<unsigned>(plane) >> (i * kWidth<T>);
+  const std::uint8_t bytes[8] = {static_cast<std::uint8_t>(lanes), static_cast<std::uint8_t>(lanes >> 8)};
+  return hn::LoadMaskBits(Tag<T>(), bytes);
+}
+template <class T>
+HWY_INLINE unsigned plane_of(MaskOf<T> mask, std::size_t i) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(Tag<T>(), mask, bytes);
+  return (bytes[0] | static_cast<unsigned>(bytes[1]) << 8) << (i * kWidth<T>);
+}
+
+// A column of packed codes, for for_each_group(). Its tail is held as full planes, and as a string of bits in memory.
+template <std::size_t kBits, class Byte>
+class PlaneColumn {
+ public:
+  explicit PlaneColumn(std::span<Byte> packed) : data_(packed.data()) {}
+  HWY_INLINE Byte* group(std::size_t g) const { return data_ + g * kBits * kPlaneBytes; }
+
+  class Tail {
+   public:
+    Tail(Byte* string, std::size_t count) : string_(string), count_(count) {
+      if constexpr (std::is_const_v<Byte>) read();
+    }
+    Tail(const Tail&) = delete;
+    Tail& operator=(const Tail&) = delete;
+    ~Tail() {
+      if constexpr (!std::is_const_v<Byte>) write();
+    }
+    std::byte* data() { return planes_; }
+
+   private:
+    void read() {
+      const Byte* next = string_;
+      unsigned window = 0;  // bits of the string that are not in a plane yet
+      std::size_t held = 0;
+      for (std::size_t k = 0; k < kBits; ++k) {
+        for (; held < count_; held += 8) window |= std::to_integer<unsigned>(*next++) << held;
+        store_plane(window & ((1U << count_) - 1), planes_, k);
+        window >>= count_;
+        held -= count_;
+      }
+    }
+    void write() {
+      Byte* next = string_;
+      unsigned window = 0;
+      std::size_t held = 0;
+      for (std::size_t k = 0; k < kBits; ++k) {
+        window |= (load_plane(planes_, k) & ((1U << count_) - 1)) << held;
+        for (held += count_; held >= 8; held -= 8, window >>= 8) *next++ = static_cast<std::byte>(window & 0xFF);
+      }
+      if (held > 0) *next = static_cast<std::byte>(window);
+    }
+
+    Byte* string_;
+    std::size_t count_;
+    std::byte planes_[kBits * kPlaneBytes] = {};
+  };
+  Tail tail(std::size_t g, std::size_t count) const { return Tail(group(g), count); }
+
+ private:
+  Byte* data_;
+};
+template <std::size_t kBits>
+using PackedCodes = PlaneColumn<kBits, const std::byte>;
+template <std::size_t kBits>
+using CodesToPack = PlaneColumn<kBits, std::byte>;
+
+// Calls function with the number of bits as a constant, from 1 to kMost.
+template <int kMost, class Function>
+HWY_INLINE auto with_constant_bits(int bits, const Function& function) {
+  if constexpr (kMost > 1) {
+    if (bits < kMost) return with_constant_bits<kMost - 1>(bits, function);
+  }
+  return function(std::integral_constant<std::size_t, kMost>());
+}
+
+template <std::size_t kBits>
+struct Packing {
+  HWY_INLINE void operator()(const std::uint8_t* codes, std::byte* planes) const {
+    using T = std::uint8_t;
+    unsigned plane[kBits] = {};
+    for (std::size_t i = 0; i < kVectors<T>; ++i) {
+      const Vector<T> code = load(codes, i);
+      for (std::size_t k = 0; k < kBits; ++k) {
+        plane[k] |= plane_of<T>(hn::TestBit(code, hn::Set(Tag<T>(), static_cast<T>(1 << k))), i);
+      }
+    }
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
+  }
+};
+
+// The codes of a group's i-th vector, as numbers of type T.
+template <class T, std::size_t kBits>
+HWY_INLINE Vector<T> codes_of(const std::byte* planes, std::size_t i) {
+  Vector<T> code = hn::Zero(Tag<T>());
+  for (std::size_t k = 0; k < kBits; ++k) {
+    const MaskOf<T> set = mask_of<T>(load_plane(planes, k), i);
+    code = hn::Or(code, hn::IfThenElseZero(set, hn::Set(Tag<T>(), static_cast<T>(1 << k))));
+  }
+  return code;
+}
+
+template <std::size_t kBits>
+struct Unpacking {
+  HWY_INLINE void operator()(const std::byte* planes, std::uint8_t* codes) const {
+    using T = std::uint8_t;
+    for (std::size_t i = 0; i < kVectors<T>; ++i) store(codes_of<T, kBits>(planes, i), codes, i);
+  }
+};
+
+HWY_INLINE Vector<float> add_where(MaskOf<float> mask, Vector<float> sum, Vector<float> x) {
+  // The same bits, since a sum that began at +0 never is -0: AVX-512 has masked additions, and elsewhere blending
+  // costs more than an AND.
+  if constexpr (HWY_CAP_GE512) return hn::IfThenElse(mask, hn::Add(sum, x), sum);
+  return hn::Add(sum, hn::IfThenElseZero(mask, x));
+}
+
+template <std::size_t kBits>
+class Assigning {
+ public:
+  HWY_INLINE explicit Assigning(std::span<const float> thresholds) {
+    for (std::size_t t = 0; t < kThresholds; ++t) thresholds_[t] = hn::Set(Tag<float>(), thresholds[t]);
+  }
+
+  HWY_INLINE void operator()(const float* values, std::byte* planes) {
+    unsigned above[kThresholds] = {};
+    for (std::size_t i = 0; i < kVectors<float>; ++i) add(load(values, i), i, above);
+    for (std::size_t t = 0; t < kThresholds; ++t) count_above_[t] += static_cast<std::uint32_t>(std::popcount(above[t]));
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane(above, k), planes, k);
+  }
+
+  HWY_INLINE ClusterSums total(std::size_t n) const {
+    ClusterSums clusters;
+    std::uint32_t at_least = static_cast<std::uint32_t>(n + padding(n));
+    for (std::size_t c = 0; c < kThresholds; ++c) {
+      clusters.count[c] = at_least - count_above_[c];
+      at_least = count_above_[c];
+    }
+    clusters.count[kThresholds] = at_least;
+    for (std::size_t c = 0; c <= kThresholds; ++c) clusters.sum[c] = sums_[c].fold(std::plus<float>());
+    return clusters;
+  }
+
+ private:
+  static constexpr std::size_t kThresholds = (std::size_t{1} << kBits) - 1;
+
+  // A code at least c is above thresholds 0 .. c-1 and no other; cluster c is what is above c-1 but not above c.
+  HWY_INLINE void add(Vector<float> x, std::size_t i, unsigned (&above)[kThresholds]) {
+    MaskOf<float> above_last = hn::Gt(x, thresholds_[0]);
+    above[0] |= plane_of<float>(above_last, i);
+    sums_[0][i] = add_where(hn::Not(above_last), sums_[0][i], x);
+    for (std::size_t t = 1; t < kThresholds; ++t) {
+      const MaskOf<float> above_this = hn::Gt(x, thresholds_[t]);
+      above[t] |= plane_of<float>(above_this, i);
+      sums_[t][i] = add_where(hn::AndNot(above_this, above_last), sums_[t][i], x);
+      above_last = above_this;
+    }
+    sums_[kThresholds][i] = add_where(above_last, sums_[kThresholds][i], x);
+  }
+
+  // Bit k of a code c is the parity of c >> k, which is how many multiples of 2^k up to c there are.
+  static HWY_INLINE unsigned plane(const unsigned (&above)[kThresholds], std::size_t k) {
+    const std::size_t step = std::size_t{1} << k;
+    unsigned bits = 0;
+    for (std::size_t code = step; code <= kThresholds; code += step) bits ^= above[code - 1];
+    return bits;
+  }
+
+  Vector<float> thresholds_[kThresholds];
+  Lanes<float> sums_[kThresholds + 1];
+  std::uint32_t count_above_[kThresholds] = {};
+};
+
+template <std::size_t kBits>
+class Table {
+ public:
+  HWY_INLINE explicit Table(std::span<const float> table) : table_(table) {}
+
+  // The entries for a group's i-th vector.
+  HWY_INLINE Vector<float> entries(const std::byte* planes, std::size_t i) const {
+    return hn::GatherIndex(Tag<float>(), table_.data(), codes_of<std::int32_t, kBits>(planes, i));
+  }
+
+ private:
+  std::span<const float> table_;
+};
+
+// A small table is held in registers and looked up by blends.
+template <std::size_t kBits>
+  requires(kBits <= kMaxClusterBits)
+class Table<kBits> {
+ public:
+  HWY_INLINE explicit Table(std::span<const float> table) {
+    for (std::size_t c = 0; c < kEntries; ++c) entries_[c] = hn::Set(Tag<float>(), table[c]);
+  }
+
+  HWY_INLINE Vector<float> entries(const std::byte* planes, std::size_t i) const {
+    MaskOf<float> bits[kBits];
+    for (std::size_t k = 0; k < kBits; ++k) bits[k] = mask_of<float>(load_plane(planes, k), i);
+    return choose<kBits, 0>(bits);
+  }
+
+ private:
+  static constexpr std::size_t kEntries = std::size_t{1} << kBits;
+
+  // Among the 2^kChoices entries from kFirst on.
+  template <std::size_t kChoices, std::size_t kFirst>
+  HWY_INLINE Vector<float> choose(const MaskOf<float> (&bits)[kBits]) const {
+    if constexpr (kChoices == 0) {
+      return entries_[kFirst];
+    } else {
+      constexpr std::size_t kHalf = std::size_t{1} << (kChoices - 1);
+      return hn::IfThenElse(bits[kChoices - 1], choose<kChoices - 1, kFirst + kHalf>(bits),
+                            choose<kChoices - 1, kFirst>(bits));
+    }
+  }
+
+  Vector<float> entries_[kEntries];
+};
+
+struct Replace {
+  HWY_INLINE Vector<float> operator()(const float*, std::size_t, Vector<float> entries) const { return entries; }
+};
+struct Add {
+  HWY_INLINE Vector<float> operator()(const float* out, std::size_t i, Vector<float> entries) const {
+    return hn::Add(load(out, i), entries);
+  }
+};
+struct Subtract {
+  HWY_INLINE Vector<float> operator()(const float* out, std::size_t i, Vector<float> entries) const {
+    return hn::Sub(load(out, i), entries);
+  }
+};
+
+template <std::size_t kBits, class Operation>
+struct LookingUp {
+  Table<kBits> table;
+  HWY_INLINE void operator()(const std::byte* planes, float* out) const {
+    for (std::size_t i = 0; i < kVectors<float>; ++i) store(Operation()(out, i, table.entries(planes, i)), out, i);
+  }
+};
+
+void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    for_each_group(codes.size(), Packing<constant()>(), Column(codes), CodesToPack<constant()>(packed));
+  });
+}
+
+void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t> codes) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    for_each_group(codes.size(), Unpacking<constant()>(), PackedCodes<constant()>(packed), Column(codes));
+  });
+}
+
+ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
+                   std::span<std::byte> packed) {
+  ClusterSums clusters = with_constant_bits<kMaxClusterBits>(bits, [&](auto constant) HWY_ATTR {
+    Assigning<constant()> assigning(thresholds);
+    for_each_group(values.size(), assigning, Column(values), CodesToPack<constant()>(packed));
+    return assigning.total(values.size());
+  });
+  std::size_t zero = 0;  // the code of the zeros in the padding
+  while (zero < thresholds.size() && 0 > thresholds[zero]) ++zero;
+  clusters.count[zero] -= static_cast<std::uint32_t>(padding(values.size()));
+  return clusters;
+}
+
+template <class Operation>
+void look_up_with(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    const LookingUp<constant(), Operation> looking_up{Table<constant()>(table)};
+    for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
+  });
+}
+
+// Dispatch tables want functions, not templates.
+void look_up(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
+  look_up_with<Replace>(packed, bits, table, out);
+}
+void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
+  look_up_with<Add>(packed, bits, table, out);
+}
+void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
+                      std::span<float> values) {
+  look_up_with<Subtract>(packed, bits, table, values);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thinwire::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thinwire::kernels {
+
+HWY_EXPORT(pack);
+HWY_EXPORT(unpack);
+HWY_EXPORT(assign);
+HWY_EXPORT(look_up);
+HWY_EXPORT(look_up_add);
+HWY_EXPORT(look_up_subtract);
+
+void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
+  HWY_DYNAMIC_DISPATCH(pack)(codes, bits, packed);
+}
+void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t> codes) {
+  HWY_DYNAMIC_DISPATCH(unpack)(packed, bits, codes);
+}
+ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
+                   std::span<std::byte> packed) {
+  return HWY_DYNAMIC_DISPATCH(assign)(values, thresholds, bits, packed);
+}
+void look_up(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(look_up)(packed, bits, table, out);
+}
+void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(look_up_add)(packed, bits, table, out);
+}
+void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
+                      std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(look_up_subtract)(packed, bits, table, values);
+}
+
+}  // namespace thinwire::kernels
+#endif  // HWY_ONCE

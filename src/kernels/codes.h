@@ -1,0 +1,41 @@
+// Codes of 1 to 8 bits an element, packed without waste as bit planes, and looked up in tables.
+//
+// Packed layout of n codes of b bits: elements go in groups of 16. A full group is b little-endian 16-bit words; bit e
+// of word k is bit k of element e's code. A last group of t < 16 elements is a string of t*b bits, least significant
+// first: bit k*t + e is bit k of element e's code; the rest of its last byte is zero. In all ceil(n*b/8) bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace thinwire::kernels {
+
+inline constexpr int kMaxCodeBits = 8;
+inline constexpr int kMaxClusterBits = 4;
+
+constexpr std::size_t packed_bytes(std::size_t elements, int bits) { return (elements * bits + 7) / 8; }
+
+// Pre: every code < 2^bits, packed.size() == packed_bytes(codes.size(), bits), likewise below.
+void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed);
+void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t> codes);
+
+// What assign() learns of its clusters: sums of values (float accuracy over 16 lanes) and counts, by code.
+struct ClusterSums {
+  float sum[1 << kMaxClusterBits] = {};
+  std::uint32_t count[1 << kMaxClusterBits] = {};
+};
+
+// The code of a value is the number of thresholds below it (value > threshold), so codes ascend with values. Writes
+// the packed codes, returns sums and counts. thresholds: ascending, 2^bits - 1 of them; bits 1 to kMaxClusterBits.
+// Pre: values finite.
+ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
+                   std::span<std::byte> packed);
+
+// table: 2^bits entries. out[i] = table[code i]; out[i] += table[code i]; values[i] -= table[code i].
+void look_up(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);
+void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);
+void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
+                      std::span<float> values);
+
+}  // namespace thinwire::kernels

@@ -1,0 +1,24 @@
+// Sixteen-bit floats: bf16 (8 exponent bits) and fp16 (IEEE binary16), held as uint16_t. Rounding is to nearest, ties to
+// even; NaN stays NaN, infinities stay; too large becomes infinity; denormals are kept.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace thinwire::kernels {
+
+// Spans of equal length. half[i] <- round(scale * values[i]); values[i] <- half[i] * scale; and sums of halves, each
+// computed in float and rounded once.
+void to_bf16(std::span<const float> values, float scale, std::span<std::uint16_t> half);
+void from_bf16(std::span<const std::uint16_t> half, float scale, std::span<float> values);
+void add_bf16(std::span<const std::uint16_t> half, std::span<std::uint16_t> total);
+
+void to_fp16(std::span<const float> values, float scale, std::span<std::uint16_t> half);
+void from_fp16(std::span<const std::uint16_t> half, float scale, std::span<float> values);
+void add_fp16(std::span<const std::uint16_t> half, std::span<std::uint16_t> total);
+
+// values[i] -= half[i] * scale: what rounding lost, for residuals.
+void subtract_bf16(std::span<const std::uint16_t> half, float scale, std::span<float> values);
+void subtract_fp16(std::span<const std::uint16_t> half, float scale, std::span<float> values);
+
+}  // namespace thinwire::kernels

@@ -1,0 +1,220 @@
+#include "kernels/statistics.h"
+
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/statistics.cc"
+#include "hwy/foreach_target.h"  // must come before the next two
+#include "hwy/highway.h"
+#include "kernels/groups-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thinwire::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr std::int32_t kInfinityBits = 0x7F800000;
+
+HWY_INLINE Vector<std::int32_t> magnitude_bits(Vector<float> x) {
+  return hn::BitCast(Tag<std::int32_t>(), hn::Abs(x));
+}
+
+// The largest magnitude, kept as bits: magnitudes order like their bits, with infinity above all finite values and NaN
+// above infinity, and an integer maximum treats NaN alike on every target.
+class LargestMagnitude {
+ public:
+  HWY_INLINE void add(std::size_t i, Vector<float> x) { bits_[i] = hn::Max(bits_[i], magnitude_bits(x)); }
+  HWY_INLINE std::int32_t bits() const {
+    return bits_.fold([](std::int32_t a, std::int32_t b) { return std::max(a, b); });
+  }
+
+ private:
+  Lanes<std::int32_t> bits_;
+};
+
+class MagnitudeSums {
+ public:
+  HWY_INLINE void add(std::size_t i, Vector<float> x) {
+    largest_.add(i, x);
+    abs_[i] = hn::Add(abs_[i], hn::Abs(x));
+    squares_[i] = hn::Add(squares_[i], hn::Mul(x, x));
+  }
+  HWY_INLINE Magnitudes total() const {
+    const std::int32_t largest_bits = largest_.bits();
+    return {.largest = std::bit_cast<float>(largest_bits),
+            .sum_abs = abs_.fold(std::plus<float>()),
+            .sum_squares = squares_.fold(std::plus<float>()),
+            .finite = largest_bits < kInfinityBits};
+  }
+
+ private:
+  LargestMagnitude largest_;
+  Lanes<float> abs_;
+  Lanes<float> squares_;
+};
+
+struct Measuring {
+  MagnitudeSums sums;
+  HWY_INLINE void operator()(const float* values) {
+    for (std::size_t i = 0; i < kVectors<float>; ++i) sums.add(i, load(values, i));
+  }
+};
+
+Magnitudes measure(std::span<const float> values) {
+  Measuring measuring;
+  for_each_group(values.size(), measuring, Column(values));
+  return measuring.sums.total();
+}
+
+struct Scanning {
+  LargestMagnitude largest;
+  HWY_INLINE void operator()(const float* values) {
+    for (std::size_t i = 0; i < kVectors<float>; ++i) largest.add(i, load(values, i));
+  }
+};
+
+Scan scan(std::span<const float> values) {
+  Scanning scanning;
+  for_each_group(values.size(), scanning, Column(values));
+  const std::int32_t largest_bits = scanning.largest.bits();
+  return {.finite = largest_bits < kInfinityBits, .any_nonzero = largest_bits != 0};
+}
+
+struct Absorbing {
+  float scale;
+  MagnitudeSums sums;
+  LargestMagnitude largest_gradient;
+  HWY_INLINE void operator()(float* gradients, float* residuals) {
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      const Vector<float> gradient = load(gradients, i);
+      const Vector<float> residual = load(residuals, i);
+      const Vector<float> sum = hn::Add(hn::Mul(hn::Set(Tag<float>(), scale), gradient), residual);
+      store(sum, residuals, i);
+      store(residual, gradients, i);
+      sums.add(i, sum);
+      largest_gradient.add(i, gradient);
+    }
+  }
+};
+
+Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale) {
+  Absorbing absorbing{.scale = scale, .sums = {}, .largest_gradient = {}};
+  for_each_group(gradient.size(), absorbing, Column(gradient), Column(residual));
+  return {.sum = absorbing.sums.total(), .gradient_nonzero = absorbing.largest_gradient.bits() != 0};
+}
+
+struct Multiplying {
+  float factor;
+  HWY_INLINE void operator()(float* values) const {
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      store(hn::Mul(load(values, i), hn::Set(Tag<float>(), factor)), values, i);
+    }
+  }
+};
+
+void multiply(std::span<float> values, float factor) {
+  for_each_group(values.size(), Multiplying{factor}, Column(values));
+}
+
+struct SummingSquares {
+  Lanes<double> sums;
+  HWY_INLINE void operator()(const float* values) {
+    for (std::size_t i = 0; i < kVectors<double>; ++i) {
+      const auto narrow = hn::LoadU(hn::Rebind<float, Tag<double>>(), values + i * kWidth<double>);
+      const Vector<double> x = hn::PromoteTo(Tag<double>(), narrow);
+      sums[i] = hn::Add(sums[i], hn::Mul(x, x));
+    }
+  }
+};
+
+double squared_norm(std::span<const float> values) {
+  SummingSquares summing;
+  for_each_group(values.size(), summing, Column(values));
+  return summing.sums.fold(std::plus<double>());
+}
+
+class Binning {
+ public:
+  HWY_INLINE Binning(float inverse_scale, std::span<std::int32_t> counts)
+      : inverse_scale_(inverse_scale), counts_(counts) {}
+
+  HWY_INLINE void operator()(const float* values) {
+    std::int32_t bins[kLanes];
+    for (std::size_t i = 0; i < kVectors<float>; ++i) store(bins_of(load(values, i)), bins, i);
+    for (const std::int32_t bin : bins) {
+      if (bin != kLeftOut) ++counts_[static_cast<std::size_t>(bin)];
+    }
+  }
+
+ private:
+  static constexpr Tag<std::int32_t> kTag{};
+  static constexpr std::int32_t kLeftOut = -1;
+  static constexpr int kShift = 23 - std::bit_width(SignedHistogram::kBinsPerOctave - 1U);
+  static constexpr std::int32_t kFirst = (127 + SignedHistogram::kLowestOctave) * SignedHistogram::kBinsPerOctave;
+
+  // A float's exponent and the first bits of its mantissa, read as one number, are the number of its bin.
+  HWY_INLINE Vector<std::int32_t> bins_of(Vector<float> x) const {
+    const Vector<float> scaled = hn::Mul(x, hn::Set(Tag<float>(), inverse_scale_));
+    const auto unclamped = hn::Sub(hn::ShiftRight<kShift>(magnitude_bits(scaled)), hn::Set(kTag, kFirst));
+    const auto bin = hn::Min(hn::Max(unclamped, hn::Zero(kTag)), hn::Set(kTag, SignedHistogram::kBins - 1));
+    const auto positive = hn::RebindMask(kTag, hn::Gt(x, hn::Zero(Tag<float>())));
+    const auto signed_bin = hn::Add(bin, hn::IfThenElseZero(positive, hn::Set(kTag, SignedHistogram::kBins)));
+    const auto finite = hn::Lt(magnitude_bits(x), hn::Set(kTag, kInfinityBits));
+    return hn::IfThenElse(finite, signed_bin, hn::Set(kTag, kLeftOut));
+  }
+
+  float inverse_scale_;
+  std::span<std::int32_t> counts_;
+};
+
+void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts) {
+  for_each_group(values.size(), Binning(inverse_scale, counts), Column(values));
+  counts[0] -= static_cast<std::int32_t>(padding(values.size()));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thinwire::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thinwire::kernels {
+
+HWY_EXPORT(measure);
+HWY_EXPORT(scan);
+HWY_EXPORT(absorb);
+HWY_EXPORT(multiply);
+HWY_EXPORT(squared_norm);
+HWY_EXPORT(add_to_histogram);
+
+Magnitudes measure(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(measure)(values); }
+
+Scan scan(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(scan)(values); }
+
+Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale) {
+  return HWY_DYNAMIC_DISPATCH(absorb)(gradient, residual, scale);
+}
+
+void multiply(std::span<float> values, float factor) { HWY_DYNAMIC_DISPATCH(multiply)(values, factor); }
+
+double squared_norm(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(squared_norm)(values); }
+
+void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts) {
+  HWY_DYNAMIC_DISPATCH(add_to_histogram)(values, inverse_scale, counts);
+}
+
+namespace {
+double in_bin(int bin, double share) {
+  const int octave = SignedHistogram::kLowestOctave + bin / SignedHistogram::kBinsPerOctave;
+  const int step = bin % SignedHistogram::kBinsPerOctave;
+  return std::ldexp(1.0 + (step + share) / SignedHistogram::kBinsPerOctave, octave);
+}
+}  // namespace
+
+double histogram_centre(int bin) { return in_bin(bin, 0.5); }
+double histogram_lower_edge(int bin) { return in_bin(bin, 0.0); }
+
+}  // namespace thinwire::kernels
+#endif  // HWY_ONCE

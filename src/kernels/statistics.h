@@ -1,0 +1,58 @@
+// One-pass statistics of float spans. Every result has the same bits on every SIMD target: sums are kept in 16 fixed
+// lanes (lane i adds the elements i, i+16, i+32, ... in order; the tail goes to lanes 0, 1, ...) which are then added
+// in lane order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace thinwire::kernels {
+
+// What one pass over values learns. With a non-finite value, `finite` is false and the sums are unspecified.
+// Sums are exact to float rounding while every |x| is zero or within [1e-18, 1e15]; see kLargestForFloatSums.
+struct Magnitudes {
+  float largest = 0;       // max |x|
+  float sum_abs = 0;       // sum of |x|
+  float sum_squares = 0;   // sum of x^2
+  bool finite = true;
+};
+Magnitudes measure(std::span<const float> values);
+
+// Whether every value is finite, and whether any is not zero (-0 counts as zero, NaN as not zero).
+struct Scan {
+  bool finite = true;
+  bool any_nonzero = false;
+};
+Scan scan(std::span<const float> values);
+
+// Error feedback's first half, in one pass over two spans of equal length: residual <- scale * gradient + residual, and
+// the residual as it was is left in `gradient`, so that it can be put back. Returns the magnitudes of the new `residual`
+// and whether the gradient had any non-zero value. A non-finite gradient shows as `sum.finite == false`.
+struct Absorbed {
+  Magnitudes sum;
+  bool gradient_nonzero = false;
+};
+Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale);
+
+// values <- values * factor.
+void multiply(std::span<float> values, float factor);
+
+// Sum of squares in double precision, for reports rather than for speed.
+double squared_norm(std::span<const float> values);
+
+// A histogram of signed magnitudes for training clusters, with 16 bins an octave, evenly spaced within it. An edge belongs
+// to the bin above. |x| * inverse_scale falls into bin 0 below 2^kLowestOctave too, and into the last bin from
+// 2^(kLowestOctave + kOctaves) on. Zeros count as negative.
+struct SignedHistogram {
+  static constexpr int kLowestOctave = -12;
+  static constexpr int kOctaves = 28;
+  static constexpr int kBinsPerOctave = 16;
+  static constexpr int kBins = kOctaves * kBinsPerOctave;  // a sign
+};
+// Adds to counts[0 .. kBins) for x <= 0 and counts[kBins .. 2 kBins) for x > 0. Non-finite values are left out.
+void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts);
+// The value (of magnitude, at inverse_scale = 1) in the middle of a bin, and at its lower edge.
+double histogram_centre(int bin);
+double histogram_lower_edge(int bin);
+
+}  // namespace thinwire::kernels

@@ -1,0 +1,222 @@
+#include "kernels/codes.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "kernels/every_target.h"
+#include "kernels/inputs.h"
+
+namespace thinwire::kernels {
+namespace {
+
+class CodesTest : public EveryTarget {};
+INSTANTIATE_TEST_SUITE_P(Targets, CodesTest, all_targets(), target_name);
+
+// Where the header says bit k of element e's code is, in bits from the first: groups take 16 * bits bits.
+std::size_t bit_place(std::size_t n, std::size_t bits, std::size_t element, std::size_t k) {
+  const std::size_t group = element / 16;
+  const std::size_t in_group = std::min<std::size_t>(16, n - 16 * group);
+  return group * 16 * bits + k * in_group + element % 16;
+}
+
+std::vector<std::byte> packed_bit_by_bit(const std::vector<std::uint8_t>& codes, int bits) {
+  std::vector<std::byte> packed(packed_bytes(codes.size(), bits));
+  for (std::size_t e = 0; e < codes.size(); ++e) {
+    for (int k = 0; k < bits; ++k) {
+      const std::size_t place = bit_place(codes.size(), static_cast<std::size_t>(bits), e, static_cast<std::size_t>(k));
+      if (codes[e] >> k & 1) packed[place / 8] |= std::byte{1} << (place % 8);
+    }
+  }
+  return packed;
+}
+
+std::vector<std::uint8_t> random_codes(std::size_t n, int bits) {
+  std::mt19937 random(static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(bits));
+  std::vector<std::uint8_t> codes(n);
+  for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random() & ((1U << bits) - 1));
+  return codes;
+}
+
+// Calls check(n, bits, offset) for every size, up to `most_bits` bits, and both alignments.
+template <class Check>
+void for_each_shape(int most_bits, const Check& check) {
+  for (const std::size_t n : kSizes) {
+    for (int bits = 1; bits <= most_bits; ++bits) {
+      for (const std::size_t offset : {0, 1}) {
+        SCOPED_TRACE("n=" + std::to_string(n) + ", bits=" + std::to_string(bits) + ", offset=" + std::to_string(offset));
+        check(n, bits, offset);
+      }
+    }
+  }
+}
+
+TEST(PackedLayoutTest, IsWhatTheHeaderSays) {
+  std::vector<std::uint8_t> codes(18, 0);
+  codes[0] = 1;   // bit 0 of word 0
+  codes[9] = 2;   // bit 9 of word 1
+  codes[17] = 3;  // of the tail of two: bits 1 and 3
+  std::vector<std::byte> packed(packed_bytes(18, 2), std::byte{0xAA});
+  pack(codes, 2, packed);
+  const std::vector<std::byte> expected = {std::byte{1}, std::byte{0}, std::byte{0}, std::byte{2}, std::byte{0b1010}};
+  EXPECT_EQ(packed, expected);
+}
+
+TEST_P(CodesTest, PackWritesEveryBitWhereTheHeaderSays) {
+  for_each_shape(kMaxCodeBits, [](std::size_t n, int bits, std::size_t offset) {
+    const Buffer<std::uint8_t> codes(random_codes(n, bits), offset);
+    Buffer<std::byte> packed(packed_bytes(n, bits), offset);
+    pack(codes.span(), bits, packed.span());
+    EXPECT_EQ(packed.elements(), packed_bit_by_bit(codes.elements(), bits));
+    EXPECT_TRUE(packed.untouched_before());
+  });
+}
+
+TEST_P(CodesTest, UnpackReadsWhatWasPacked) {
+  for_each_shape(kMaxCodeBits, [](std::size_t n, int bits, std::size_t offset) {
+    const std::vector<std::uint8_t> expected = random_codes(n, bits);
+    const Buffer<std::byte> packed(packed_bit_by_bit(expected, bits), offset);
+    Buffer<std::uint8_t> codes(n, offset);
+    unpack(packed.span(), bits, codes.span());
+    EXPECT_EQ(codes.elements(), expected);
+    EXPECT_TRUE(codes.untouched_before());
+  });
+}
+
+TEST_P(CodesTest, EveryLengthOfTailPacksAndUnpacks) {
+  for (std::size_t n = 0; n <= 48; ++n) {
+    for (int bits = 1; bits <= kMaxCodeBits; ++bits) {
+      const std::vector<std::uint8_t> codes = random_codes(n, bits);
+      std::vector<std::byte> packed(packed_bytes(n, bits));
+      std::vector<std::uint8_t> again(n);
+      pack(codes, bits, packed);
+      unpack(packed, bits, again);
+      EXPECT_EQ(packed, packed_bit_by_bit(codes, bits)) << n << ' ' << bits;
+      EXPECT_EQ(again, codes) << n << ' ' << bits;
+    }
+  }
+}
+
+std::vector<float> random_table(int bits) { return normal_values(std::size_t{1} << bits, 5); }
+
+std::vector<std::uint32_t> bits_of(std::span<const float> values) {
+  std::vector<std::uint32_t> bits;
+  for (const float x : values) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  return bits;
+}
+
+// Checks one of the look_up functions against `expected(old value, entry)`.
+template <class LookUp, class Expected>
+void expect_look_up(const LookUp& look_up_function, const Expected& expected) {
+  for_each_shape(kMaxCodeBits, [&](std::size_t n, int bits, std::size_t offset) {
+    const std::vector<std::uint8_t> codes = random_codes(n, bits);
+    const std::vector<float> table = random_table(bits);
+    const std::vector<float> before = normal_values(n, 6);
+    std::vector<float> after(n);
+    for (std::size_t i = 0; i < n; ++i) after[i] = expected(before[i], table[codes[i]]);
+
+    const Buffer<std::byte> packed(packed_bit_by_bit(codes, bits), offset);
+    Buffer<float> out(before, offset);
+    look_up_function(packed.span(), bits, table, out.span());
+    EXPECT_EQ(bits_of(out.span()), bits_of(after));
+    EXPECT_TRUE(out.untouched_before());
+  });
+}
+
+TEST_P(CodesTest, LookUpWritesEntries) {
+  expect_look_up(look_up, [](float, float entry) { return entry; });
+}
+TEST_P(CodesTest, LookUpAddAddsEntries) {
+  expect_look_up(look_up_add, [](float old, float entry) { return old + entry; });
+}
+TEST_P(CodesTest, LookUpSubtractSubtractsEntries) {
+  expect_look_up(look_up_subtract, [](float old, float entry) { return old - entry; });
+}
+
+std::vector<float> even_thresholds(int bits) {
+  std::vector<float> thresholds;
+  const int clusters = 1 << bits;
+  for (int t = 1; t < clusters; ++t) thresholds.push_back(static_cast<float>(2 * t - clusters) / static_cast<float>(bits));
+  return thresholds;
+}
+
+std::uint8_t code_of(float x, std::span<const float> thresholds) {
+  return static_cast<std::uint8_t>(std::count_if(thresholds.begin(), thresholds.end(), [x](float t) { return x > t; }));
+}
+
+// The sums of each cluster in sixteen lanes, as the header promises, and in double precision.
+struct ExpectedClusters {
+  ExpectedClusters(std::span<const float> values, std::span<const float> thresholds) : sum(), in_double(), count() {
+    std::array<std::array<float, 16>, 16> lanes = {};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::uint8_t code = code_of(values[i], thresholds);
+      codes.push_back(code);
+      lanes[code][i % 16] += values[i];
+      in_double[code] += values[i];
+      ++count[code];
+    }
+    for (std::size_t c = 0; c < 16; ++c) {
+      sum[c] = lanes[c][0];
+      for (std::size_t lane = 1; lane < 16; ++lane) sum[c] += lanes[c][lane];
+    }
+  }
+  std::vector<std::uint8_t> codes;
+  float sum[16];
+  double in_double[16];
+  std::uint32_t count[16];
+};
+
+void expect_assigned(const Buffer<float>& values, std::span<const float> thresholds, int bits, std::size_t offset) {
+  const std::size_t n = values.span().size();
+  const ExpectedClusters expected(values.span(), thresholds);
+  Buffer<std::byte> packed(packed_bytes(n, bits), offset);
+  const ClusterSums actual = assign(values.span(), thresholds, bits, packed.span());
+
+  EXPECT_EQ(packed.elements(), packed_bit_by_bit(expected.codes, bits));
+  EXPECT_EQ(bits_of(actual.sum), bits_of(expected.sum));
+  EXPECT_TRUE(std::equal(std::begin(actual.count), std::end(actual.count), std::begin(expected.count)));
+  EXPECT_TRUE(packed.untouched_before());
+}
+
+TEST_P(CodesTest, AssignCodesSumsAndCounts) {
+  for_each_shape(kMaxClusterBits, [](std::size_t n, int bits, std::size_t offset) {
+    for (const Content& content : finite_contents(n)) {
+      SCOPED_TRACE(content.name);
+      expect_assigned(Buffer<float>(content.values, offset), even_thresholds(bits), bits, offset);
+    }
+  });
+}
+
+TEST_P(CodesTest, AssignPutsAThresholdItselfBelow) {
+  for (int bits = 1; bits <= kMaxClusterBits; ++bits) {
+    const std::vector<float> thresholds = even_thresholds(bits);
+    std::vector<float> values = thresholds;
+    for (const float t : thresholds) values.push_back(std::nextafter(t, 1e9F));
+    expect_assigned(Buffer<float>(values), thresholds, bits, 0);
+  }
+}
+
+TEST_P(CodesTest, AssignLeavesPaddingOutWhereverZeroBelongs) {
+  for (const float shift : {-100.0F, -1.0F, 0.0F, 100.0F}) {
+    std::vector<float> thresholds = even_thresholds(3);
+    for (float& t : thresholds) t += shift;
+    expect_assigned(Buffer<float>(normal_values(21)), thresholds, 3, 0);
+  }
+}
+
+TEST_P(CodesTest, AssignWithEqualThresholdsLeavesClustersEmpty) {
+  expect_assigned(Buffer<float>(normal_values(100)), std::vector<float>{0.5F, 0.5F, 0.5F}, 2, 0);
+  expect_assigned(Buffer<float>(std::vector<float>(100, -0.0F)), std::vector<float>{0.0F, 0.0F, 0.0F}, 2, 0);
+}
+
+TEST_P(CodesTest, AssignSumsAreCloseToDoublePrecision) {
+  const std::vector<float> values = normal_values(32768);
+  const std::vector<float> thresholds = {-1.0F, 0.0F, 1.0F};
+  std::vector<std::byte> packed(packed_bytes(values.size(), 2));
+  const ClusterSums actual = assign(values, thresholds, 2, packed);
+  const ExpectedClusters expected(values, thresholds);
+  for (std::size_t c = 0; c < 4; ++c) EXPECT_NEAR(actual.sum[c], expected.in_double[c], 1e-5 * std::fabs(expected.in_double[c]));
+}
+
+}  // namespace
+}  // namespace thinwire::kernels

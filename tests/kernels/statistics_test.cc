@@ -1,0 +1,252 @@
+#include "kernels/statistics.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "kernels/every_target.h"
+#include "kernels/inputs.h"
+
+namespace thinwire::kernels {
+namespace {
+
+class StatisticsTest : public EveryTarget {};
+INSTANTIATE_TEST_SUITE_P(Targets, StatisticsTest, all_targets(), target_name);
+
+// Calls check(values, label) with every content at every size and at both alignments.
+template <class Contents, class Check>
+void for_each_input(const Contents& contents, const Check& check) {
+  for (const std::size_t n : kSizes) {
+    for (const Content& content : contents(n)) {
+      for (const std::size_t offset : {0, 1}) {
+        SCOPED_TRACE(content.name + ", n=" + std::to_string(n) + ", offset=" + std::to_string(offset));
+        check(Buffer<float>(content.values, offset));
+      }
+    }
+  }
+}
+
+// The order of sums that the header promises.
+template <class T, class Term>
+T sum_in_lanes(std::span<const float> values, const Term& term) {
+  std::array<T, 16> lanes = {};
+  for (std::size_t i = 0; i < values.size(); ++i) lanes[i % 16] += term(values[i]);
+  T sum = lanes[0];
+  for (std::size_t lane = 1; lane < 16; ++lane) sum += lanes[lane];
+  return sum;
+}
+float sum_abs_in_lanes(std::span<const float> values) {
+  return sum_in_lanes<float>(values, [](float x) { return std::fabs(x); });
+}
+float sum_squares_in_lanes(std::span<const float> values) {
+  return sum_in_lanes<float>(values, [](float x) { return x * x; });
+}
+
+float largest_of(std::span<const float> values) {
+  float largest = 0;
+  for (const float x : values) largest = std::max(largest, std::fabs(x));
+  return largest;
+}
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+}
+bool any_nonzero(std::span<const float> values) {
+  return std::any_of(values.begin(), values.end(), [](float x) { return x != 0; });
+}
+
+void expect_same_bits(float actual, float expected) {
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(actual), std::bit_cast<std::uint32_t>(expected))
+      << actual << " instead of " << expected;
+}
+void expect_same_bits(std::span<const float> actual, std::span<const float> expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(actual[i]), std::bit_cast<std::uint32_t>(expected[i]))
+        << actual[i] << " instead of " << expected[i] << " at " << i;
+  }
+}
+void expect_magnitudes_of(const Magnitudes& actual, std::span<const float> values) {
+  EXPECT_TRUE(actual.finite);
+  expect_same_bits(actual.largest, largest_of(values));
+  expect_same_bits(actual.sum_abs, sum_abs_in_lanes(values));
+  expect_same_bits(actual.sum_squares, sum_squares_in_lanes(values));
+}
+
+TEST_P(StatisticsTest, MeasureHasTheBitsOfSixteenLanes) {
+  for_each_input(finite_contents, [](const Buffer<float>& input) {
+    expect_magnitudes_of(measure(input.span()), input.span());
+  });
+}
+
+TEST_P(StatisticsTest, MeasureIsCloseToSumsInDoublePrecision) {
+  for (const std::size_t n : kSizes) {
+    const std::vector<float> values = normal_values(n);
+    double sum_abs = 0, sum_squares = 0;
+    for (const double x : values) {
+      sum_abs += std::fabs(x);
+      sum_squares += x * x;
+    }
+    const Magnitudes actual = measure(values);
+    EXPECT_NEAR(actual.sum_abs, sum_abs, 1e-5 * sum_abs);
+    EXPECT_NEAR(actual.sum_squares, sum_squares, 1e-5 * sum_squares);
+  }
+}
+
+TEST_P(StatisticsTest, MeasureSeesWhatIsNotFinite) {
+  for_each_input(non_finite_contents, [](const Buffer<float>& input) {
+    EXPECT_EQ(measure(input.span()).finite, all_finite(input.span()));
+  });
+}
+
+TEST_P(StatisticsTest, ScanOfFiniteValues) {
+  for_each_input(finite_contents, [](const Buffer<float>& input) {
+    const Scan actual = scan(input.span());
+    EXPECT_TRUE(actual.finite);
+    EXPECT_EQ(actual.any_nonzero, any_nonzero(input.span()));
+  });
+}
+
+TEST_P(StatisticsTest, ScanSeesWhatIsNotFinite) {
+  for_each_input(non_finite_contents, [](const Buffer<float>& input) {
+    const Scan actual = scan(input.span());
+    EXPECT_EQ(actual.finite, all_finite(input.span()));
+    EXPECT_EQ(actual.any_nonzero, any_nonzero(input.span()));
+  });
+}
+
+TEST_P(StatisticsTest, ScanSeesOneValueAtAnyPlace) {
+  constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (std::size_t place = 0; place < 50; ++place) {
+    std::vector<float> values(50, -0.0F);
+    values[place] = kDenormal;
+    EXPECT_TRUE(scan(values).any_nonzero) << place;
+    values[place] = -kInfinity;
+    EXPECT_FALSE(scan(values).finite) << place;
+    EXPECT_FALSE(measure(values).finite) << place;
+  }
+}
+
+// What absorb() should leave, and what it should say of it.
+void expect_absorbed(const Buffer<float>& gradient, float scale) {
+  const std::size_t n = gradient.span().size();
+  const std::vector<float> residual = normal_values(n, 7);
+  std::vector<float> expected(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const float scaled = scale * gradient.span()[i];
+    expected[i] = scaled + residual[i];
+  }
+
+  Buffer<float> actual_gradient = gradient;
+  Buffer<float> actual_residual(residual, 3);
+  const Absorbed actual = absorb(actual_gradient.span(), actual_residual.span(), scale);
+
+  expect_same_bits(actual_gradient.span(), residual);
+  expect_same_bits(actual_residual.span(), expected);
+  expect_magnitudes_of(actual.sum, expected);
+  EXPECT_EQ(actual.gradient_nonzero, any_nonzero(gradient.span()));
+  EXPECT_TRUE(actual_gradient.untouched_before());
+  EXPECT_TRUE(actual_residual.untouched_before());
+}
+
+TEST_P(StatisticsTest, AbsorbAddsTheScaledGradientAndKeepsTheOldResidual) {
+  for (const float scale : {1.0F, 0.37F}) {
+    for_each_input(finite_contents, [scale](const Buffer<float>& gradient) { expect_absorbed(gradient, scale); });
+  }
+}
+
+TEST_P(StatisticsTest, AbsorbSeesWhatIsNotFiniteAndCanBePutBack) {
+  for_each_input(non_finite_contents, [](Buffer<float> gradient) {
+    const bool finite = all_finite(gradient.span());
+    const std::vector<float> residual = normal_values(gradient.span().size(), 7);
+    Buffer<float> absorbed(residual);
+    EXPECT_EQ(absorb(gradient.span(), absorbed.span(), 1.0F).sum.finite, finite);
+    expect_same_bits(gradient.span(), residual);
+  });
+}
+
+TEST_P(StatisticsTest, AbsorbReportsAGradientThatIsAllZeroWhateverTheResidual) {
+  Buffer<float> gradient(std::vector<float>(33, -0.0F));
+  Buffer<float> residual(normal_values(33));
+  EXPECT_FALSE(absorb(gradient.span(), residual.span(), 1.0F).gradient_nonzero);
+}
+
+TEST_P(StatisticsTest, Multiply) {
+  for_each_input(finite_contents, [](Buffer<float> input) {
+    std::vector<float> expected = input.elements();
+    for (float& x : expected) x *= 0.7F;
+    multiply(input.span(), 0.7F);
+    expect_same_bits(input.span(), expected);
+    EXPECT_TRUE(input.untouched_before());
+  });
+}
+
+TEST_P(StatisticsTest, SquaredNormHasTheBitsOfSixteenLanes) {
+  for_each_input(finite_contents, [](const Buffer<float>& input) {
+    const double expected = sum_in_lanes<double>(input.span(), [](float x) { return double{x} * double{x}; });
+    EXPECT_EQ(squared_norm(input.span()), expected);
+  });
+}
+
+// Bins found among edges, which are 16 to an octave and evenly spaced within it.
+using Counts = std::vector<std::int32_t>;
+constexpr std::size_t kBins = SignedHistogram::kBins;
+
+double edge(std::size_t bin) {
+  const int octave = SignedHistogram::kLowestOctave + static_cast<int>(bin / 16);
+  return std::ldexp(1.0 + static_cast<double>(bin % 16) / 16, octave);
+}
+std::size_t bin_of(float magnitude) {
+  static const std::vector<double> upper_edges = [] {
+    std::vector<double> edges;
+    for (std::size_t bin = 1; bin < kBins; ++bin) edges.push_back(edge(bin));
+    return edges;
+  }();
+  const auto above = std::upper_bound(upper_edges.begin(), upper_edges.end(), double{magnitude});
+  return static_cast<std::size_t>(above - upper_edges.begin());
+}
+void count(std::span<const float> values, float inverse_scale, Counts& counts) {
+  for (const float x : values) {
+    if (std::isfinite(x)) ++counts[bin_of(std::fabs(x) * inverse_scale) + (x > 0 ? kBins : 0)];
+  }
+}
+
+TEST_P(StatisticsTest, HistogramOfManyContents) {
+  for (const auto& contents : {finite_contents, non_finite_contents}) {
+    for_each_input(contents, [](const Buffer<float>& input) {
+      for (const float inverse_scale : {1.0F, 3.3F}) {
+        Counts actual(2 * kBins, 5), expected(2 * kBins, 5);
+        add_to_histogram(input.span(), inverse_scale, actual);
+        count(input.span(), inverse_scale, expected);
+        EXPECT_EQ(actual, expected);
+      }
+    });
+  }
+}
+
+TEST_P(StatisticsTest, HistogramPutsAnEdgeIntoTheUpperBin) {
+  std::vector<float> values;
+  for (int bin = 0; bin < SignedHistogram::kBins; ++bin) {
+    const float lower = static_cast<float>(histogram_lower_edge(bin));
+    EXPECT_EQ(lower, edge(static_cast<std::size_t>(bin)));
+    EXPECT_EQ(bin_of(lower), bin);
+    EXPECT_EQ(bin_of(static_cast<float>(histogram_centre(bin))), bin);
+    for (const float x : {lower, std::nextafter(lower, 0.0F)}) {
+      values.push_back(x);
+      values.push_back(-x);
+    }
+  }
+  Counts actual(2 * kBins), expected(2 * kBins);
+  add_to_histogram(values, 1.0F, actual);
+  count(values, 1.0F, expected);
+  EXPECT_EQ(actual, expected);
+}
+
+TEST(HistogramTest, CentreIsMidwayBetweenEdges) {
+  for (int bin = 0; bin + 1 < SignedHistogram::kBins; ++bin) {
+    EXPECT_DOUBLE_EQ(histogram_centre(bin), (histogram_lower_edge(bin) + histogram_lower_edge(bin + 1)) / 2);
+  }
+}
+
+}  // namespace
+}  // namespace thinwire::kernels
