@@ -1,0 +1,28 @@
+# Installs the libraries, the public headers and the tool, so that other projects say find_package(thinwire).
+include(CMakePackageConfigHelpers)
+
+set(rooms thinwire_all)
+foreach(room IN LISTS THINWIRE_ROOMS)
+  if(TARGET thinwire_${room})
+    list(APPEND rooms thinwire_${room})
+    set_target_properties(thinwire_${room} PROPERTIES EXPORT_NAME ${room})
+  endif()
+endforeach()
+set_target_properties(thinwire_all PROPERTIES EXPORT_NAME thinwire)
+# The public headers are C++20, which the users of an installed package have to be told.
+target_compile_features(thinwire_all INTERFACE cxx_std_20)
+
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/thinwire)
+install(TARGETS ${rooms} EXPORT thinwireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT thinwireTargets NAMESPACE thinwire:: DESTINATION ${config_dir})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/thinwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+configure_package_config_file(cmake/thinwireConfig.cmake.in ${PROJECT_BINARY_DIR}/thinwireConfig.cmake
+  INSTALL_DESTINATION ${config_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/thinwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/thinwireConfig.cmake ${PROJECT_BINARY_DIR}/thinwireConfigVersion.cmake
+  DESTINATION ${config_dir})
+
+if(TARGET thinwire_tool)
+  install(TARGETS thinwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

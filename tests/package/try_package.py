@@ -1,0 +1,44 @@
+"""Packs the project as its users get it, and tries that: source distribution, wheel, installation.
+
+Usage: try_package.py FOLDER (empty; everything is made there). The build's tools are those of the Python that runs this:
+pip's own isolation would download them again.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+folder = Path(sys.argv[1]).resolve()
+
+
+def run(*command, directory=ROOT):
+    print("$", *command, flush=True)
+    subprocess.run([str(word) for word in command], cwd=directory, check=True)
+
+
+def only(pattern):
+    """The one path in the folder that matches."""
+    (path,) = folder.glob(pattern)
+    return path
+
+
+def call_backend(hook, directory):
+    run(sys.executable, "-c", f"from scikit_build_core.build import {hook}; {hook}({str(folder)!r})", directory=directory)
+
+
+# Compilations are found in ccache although they happen in another directory.
+os.environ["CCACHE_BASEDIR"] = str(ROOT)
+
+call_backend("build_sdist", ROOT)
+run("tar", "-xzf", only("thinwire-*.tar.gz"), directory=folder)
+call_backend("build_wheel", next(path for path in folder.glob("thinwire-*") if path.is_dir()))
+
+# An environment that sees the dependencies of the project's own, but not its installation of thinwire.
+python = folder / "venv/bin/python"
+run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
+only("venv/lib/python3*/site-packages").joinpath("dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", only("*.whl"))
+run(python, ROOT / "tests/package/check_wheel.py", only("*.whl"), ROOT, directory="/")
