@@ -1,0 +1,1 @@
+"""The main job: data-parallel training over a slow network, compressor against compressor."""

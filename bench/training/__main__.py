@@ -1,0 +1,136 @@
+"""Command line of the main job: `./run`, or `.venv/bin/python -m bench.training`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from bench.training import contenders, data, interrupts, network
+from bench.training.settings import Settings
+
+_DESCRIPTION = """\
+Trains a convolutional network on Fashion-MNIST with PyTorch DDP, with one worker process per
+network namespace and a real, shaped link to each; once for each way of summing gradients.
+Prints a table, and writes OUT/results.json and OUT/report.html, a page with plots.
+"""
+_EPILOG = """\
+compressors:
+  plain               DDP's own all-reduce, which the others are compared to
+  bf16, fp16          PyTorch's half-precision hooks
+  powersgd[:rank=R]   PyTorch's PowerSGD hook (rank 4)
+  casq:bits=2, ...    whatever thinwire serves (`build/thinwire compressors` lists it);
+                      thinwire:bf16 is thinwire's, where bf16 is PyTorch's
+  Separate them by commas, spaces or semicolons; a comma before key=value belongs to the
+  compressor: plain,casq:bits=1,feedback=off names two.
+
+examples:
+  ./run                                    five ways at 1 Gb/s, about six minutes on two cores
+  ./run --link 100mbit --epochs 0.1        where compression matters most
+  ./run --compressors plain,casq:bits=3
+  ./run --link none --seeds 6 --epochs 2   accuracy with intervals, as fast as the machine can
+
+Namespaces need root; without it the workers share loopback, and the output says so. The network
+is deleted at the end, on Ctrl-C, and when a worker dies.
+"""
+_SLOW_LINK, _SLOW_EPOCHS, _EPOCHS = 300e6, 0.15, 0.6
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="./run", description=_DESCRIPTION, epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    add = result.add_argument
+    add("--workers", type=_whole, default=4, metavar="N", help="worker processes (default 4)")
+    add("--link", default="1gbit", metavar="RATE",
+        help="100mbit, 1gbit, 10gbit or another rate, both ways for each worker; none: loopback, "
+             "unshaped (default 1gbit)")
+    add("--compressors", nargs="+", default=[contenders.DEFAULT], metavar="SPEC",
+        help=f"what to compare (default {contenders.DEFAULT})")
+    add("--epochs", type=_positive, metavar="X",
+        help=f"passes over the training images, fractions allowed (default {_EPOCHS}; "
+             f"{_SLOW_EPOCHS} on links below 300mbit)")
+    add("--seeds", type=_whole, default=1, metavar="N",
+        help="repeat with N seeds; each gives all compressors the same initial weights and "
+             "batches, and differences get an interval (default 1)")
+    add("--out", type=Path, default=Path("out"), metavar="DIR", help="folder (default out)")
+    add("--resume", action="store_true",
+        help="keep the trainings that OUT/results.json holds already")
+    advanced = result.add_argument_group("advanced")
+    add = advanced.add_argument
+    add("--batch", type=_whole, default=32, metavar="N", help="images per worker and step (32)")
+    add("--learning-rate", type=_positive, default=0.05, metavar="X", help="at its highest (0.05)")
+    add("--train-limit", type=_whole, metavar="N", help="only the first N training images")
+    add("--test-limit", type=_whole, metavar="N", help="only the first N test images")
+    add("--evaluations", type=_whole, default=5, metavar="N",
+        help="tests of the accuracy per training (5)")
+    add("--timeout", type=_positive, default=120, metavar="S",
+        help="seconds that a worker waits for the others (120)")
+    add("--data", default=str(data.DEFAULT_FOLDER), metavar="DIR",
+        help=f"folder of the IDX files ({data.DEFAULT_FOLDER})")
+    return result
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The job that was asked for; ValueError names what is wrong with it."""
+    link = network.parse_link(options.link)
+    specs = contenders.split_specs(" ".join(options.compressors))
+    contenders.check(specs)
+    if not Path(options.data, "train-images-idx3-ubyte.gz").exists():
+        raise ValueError(f"no Fashion-MNIST in {options.data}: install Debian's "
+                         "dataset-fashion-mnist (in non-free), or name a folder with --data")
+    slow = link.shaped and link.bits_per_second < _SLOW_LINK
+    epochs = options.epochs or (_SLOW_EPOCHS if slow else _EPOCHS)
+    result = Settings(
+        workers=options.workers, link=link.name, compressors=specs, epochs=epochs,
+        seeds=list(range(options.seeds)), batch=options.batch,
+        learning_rate=options.learning_rate, data=options.data, train_limit=options.train_limit,
+        test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout)
+    if (options.train_limit or 60_000) < options.workers * options.batch:
+        raise ValueError(f"{options.train_limit} training images are less than one step of "
+                         f"{options.workers} workers and {options.batch} images each")
+    return result
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected a positive number")
+    return value
+
+
+def main() -> int:
+    options = parser().parse_args()
+    from bench.training import job, results  # late: --help should not wait for torch and plots
+    from bench.training.launcher import WorkerDied
+
+    interrupts.terminate_as_interrupt()
+    try:
+        settings = settings_of(options)
+        earlier = (results.earlier_runs(options.out / "results.json", settings)
+                   if options.resume else [])
+        job.run(settings, options.out, ["./run", *sys.argv[1:]], earlier)
+    except ValueError as error:
+        print(f"./run: {error}", file=sys.stderr)
+        return 2
+    except WorkerDied as error:
+        print(f"\n./run: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        print("\n./run: stopped; finished trainings are in "
+              f"{shlex.quote(str(options.out / 'results.json'))}, --resume goes on from there",
+              file=sys.stderr)
+        return 143 if isinstance(interrupt, interrupts.Terminated) else 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Measurements before training: the link, a bare all-reduce, and a step's compute."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import threading
+import time
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+
+from bench.training.contenders import Replica
+from bench.training.model import make_model
+from bench.training.trainer import Trainer
+
+_LINK_SECONDS = 0.8
+_LINK_WARM_UP_SECONDS = 0.2  # bursts and slow start are not the link's rate
+_CHUNK_BYTES = 1 << 18
+_STEPS, _WARM_UP_STEPS = 8, 3
+
+
+def link_rate(rank: int, addresses: list[str]) -> float:
+    """Payload bits a second that a worker sends in a ring, all at once; the mean over workers.
+
+    Plain TCP sockets: what is left of the link's rate after headers, and the most that any
+    collective can reach.
+    """
+    server = socket.create_server((addresses[rank], 0))
+    ports: list[int] = [0] * len(addresses)
+    dist.all_gather_object(ports, server.getsockname()[1])
+    following = (rank + 1) % len(addresses)
+    sender = threading.Thread(target=_send, args=((addresses[following], ports[following]),))
+    sender.start()
+    rate = torch.tensor([_receive(server)])
+    sender.join()
+    dist.all_reduce(rate)
+    return rate.item() / len(addresses)
+
+
+def _send(address: tuple[str, int]) -> None:
+    chunk = bytes(_CHUNK_BYTES)
+    with socket.create_connection(address) as connection:
+        end = time.perf_counter() + _LINK_SECONDS
+        while time.perf_counter() < end:
+            connection.sendall(chunk)
+
+
+def _receive(server: socket.socket) -> float:
+    connection, _ = server.accept()
+    buffer = bytearray(_CHUNK_BYTES)
+    start = time.perf_counter()
+    counted_from = counted_to = start
+    received = 0
+    with server, connection:
+        while count := connection.recv_into(buffer):
+            counted_to = time.perf_counter()
+            if counted_to - start < _LINK_WARM_UP_SECONDS:
+                counted_from = counted_to
+            else:
+                received += count
+    return received * 8 / max(counted_to - counted_from, 1e-9)
+
+
+def all_reduce_seconds(elements: int, repeats: int = 5) -> float:
+    """Median seconds of an all-reduce of `elements` float32 that nothing else disturbs."""
+    values = torch.zeros(elements)
+    seconds = []
+    for _ in range(repeats + 1):
+        dist.barrier()
+        begin = time.perf_counter()
+        dist.all_reduce(values)
+        seconds.append(time.perf_counter() - begin)
+    return mean_over_workers(statistics.median(seconds[1:]))
+
+
+def mean_over_workers(value: float) -> float:
+    total = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+def compute_seconds(trainer: Trainer, alone: dist.ProcessGroup) -> float:
+    """Median seconds of a step without communication: `no_sync`, all workers at the same time."""
+    return _step_seconds(trainer, "plain", alone, communicates=False)
+
+
+def compress_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup) -> float:
+    """What a PyTorch hook itself costs a step, in seconds: a group of one worker has no wire, so
+    it is the difference between a step there with the hook and one without."""
+    with_hook = _step_seconds(trainer, spec, alone, communicates=True)
+    without = _step_seconds(trainer, "plain", alone, communicates=True)
+    return max(0.0, with_hook - without)
+
+
+def _step_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup,
+                  communicates: bool) -> float:
+    replica = Replica(make_model(seed=0), spec, alone)
+    optimizer = trainer.optimizer(replica.ddp)
+    indices = torch.arange(trainer.settings.batch)
+    warm_up = replica.warm_up_steps if communicates else _WARM_UP_STEPS
+    dist.barrier()
+    seconds = []
+    with nullcontext() if communicates else replica.ddp.no_sync():
+        for _ in range(warm_up + _STEPS):
+            begin = time.perf_counter()
+            trainer.step(replica.ddp, optimizer, indices)
+            seconds.append(time.perf_counter() - begin)
+    return mean_over_workers(statistics.median(seconds[warm_up:]))

@@ -1,0 +1,62 @@
+"""What a job is asked to do; travels from the launcher to its workers as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides the result of a job, machine apart."""
+
+    workers: int
+    link: str
+    compressors: list[str]
+    epochs: float
+    seeds: list[int]
+    batch: int  # images per worker and step
+    learning_rate: float  # at its highest
+    data: str  # folder of the IDX files
+    train_limit: int | None = None  # images; None: all 60,000
+    test_limit: int | None = None
+    evaluations: int = 5  # of the test accuracy, in the course of a training
+    timeout: float = 120  # seconds that a worker waits for the others
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> "Settings":
+        return Settings(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one worker finds itself."""
+
+    rank: int
+    addresses: list[str]  # of all workers
+    interface: str
+    master_port: int
+    own_counters: bool  # whether the interface carries this worker's traffic and nothing else
+    threads: int  # for tensor operations
+    events: int  # file descriptor on which rank 0 reports
+    finished: list[tuple[int, str]]  # (seed, compressor) that an earlier job has trained
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> "Place":
+        values = json.loads(text)
+        values["finished"] = [tuple(pair) for pair in values["finished"]]
+        return Place(**values)
+
+    def bytes_sent(self) -> int | None:
+        """What the interface has sent since it was made, headers included; None if shared."""
+        if not self.own_counters:
+            return None
+        counter = Path("/sys/class/net", self.interface, "statistics/tx_bytes")
+        return int(counter.read_text())

@@ -1,0 +1,114 @@
+"""One training of one model with one compressor, and its measurements."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from bench.training import data
+from bench.training.contenders import Replica
+from bench.training.model import make_model
+from bench.training.settings import Place, Settings
+
+_MOMENTUM, _WEIGHT_DECAY = 0.9, 5e-4
+_WARM_UP_SHARE = 0.2  # of the steps, in which the learning rate rises
+_QUICK_TEST_IMAGES = 2000  # for the accuracy in the course of training; the last one uses all
+_TEST_BATCH = 250
+
+Progress = Callable[[int, int, float], None]
+"""Called with the steps done, the steps in all, and the last loss."""
+
+
+@dataclass
+class Course:
+    """What one worker saw, step by step. Tests of the accuracy are outside of all times."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    bytes_sent: list[int] = field(default_factory=list)  # by the interface's counter; else empty
+    accuracies: list[tuple[int, float]] = field(default_factory=list)  # (steps done, share)
+
+
+class Trainer:
+    """Holds a worker's data and trains on it, again and again."""
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings = settings
+        self.place = place
+        self.train_images = data.load("train", settings.data).first(settings.train_limit)
+        self.test_images = data.load("t10k", settings.data).first(settings.test_limit)
+
+    def order(self, seed: int) -> data.Order:
+        return data.Order(len(self.train_images), self.settings.workers, self.settings.batch, seed)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), self.settings.learning_rate, _MOMENTUM,
+                               weight_decay=_WEIGHT_DECAY, nesterov=True, fused=True)
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer,
+             indices: torch.Tensor) -> float:
+        """One step on the training images at `indices`; returns this worker's loss."""
+        optimizer.zero_grad()
+        output = model(self.train_images.pixels[indices])
+        loss = nn.functional.cross_entropy(output, self.train_images.labels[indices])
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def train(self, seed: int, replica: Replica, progress: Progress) -> Course:
+        """Trains a model made by `make_model(seed)` and wrapped in `replica` to the end."""
+        order = self.order(seed)
+        steps = order.steps(self.settings.epochs)
+        optimizer = self.optimizer(replica.ddp)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, self.settings.learning_rate, total_steps=steps + 1,
+            pct_start=_WARM_UP_SHARE, anneal_strategy="linear", cycle_momentum=False)
+        tests = {round(steps * (part + 1) / self.settings.evaluations)
+                 for part in range(self.settings.evaluations)}
+        course = Course()
+        self._begin_segment()
+        for done, indices in enumerate(order.batches(self.place.rank, steps), start=1):
+            begin = time.perf_counter()
+            course.losses.append(self.step(replica.ddp, optimizer, indices))
+            schedule.step()
+            course.seconds.append(time.perf_counter() - begin)
+            self._count_bytes(course)
+            progress(done, steps, course.losses[-1])
+            if done in tests:
+                accuracy = self.test(replica.ddp.module, quick=done < steps)
+                course.accuracies.append((done, accuracy))
+                self._begin_segment()
+        return course
+
+    def _begin_segment(self) -> None:
+        dist.barrier()
+        self._counted = self.place.bytes_sent()
+
+    def _count_bytes(self, course: Course) -> None:
+        now = self.place.bytes_sent()
+        if now is not None:
+            course.bytes_sent.append(now - self._counted)
+            self._counted = now
+
+    @torch.inference_mode()
+    def test(self, model: nn.Module, quick: bool) -> float:
+        """The share of test images that `model` recognises; each worker tests its share."""
+        images = self.test_images.first(_QUICK_TEST_IMAGES if quick else None)
+        mine = torch.arange(self.place.rank, len(images), self.settings.workers)
+        model.eval()
+        right = sum((model(images.pixels[part]).argmax(1) == images.labels[part]).sum()
+                    for part in mine.split(_TEST_BATCH))
+        model.train()
+        counts = torch.tensor([float(right), float(len(mine))])
+        dist.all_reduce(counts)
+        return (counts[0] / counts[1]).item()
+
+
+def fresh_replica(settings: Settings, spec: str, seed: int) -> Replica:
+    """The same initial weights for every compressor at one seed."""
+    return Replica(make_model(seed), spec, seed=seed, timeout=settings.timeout)
