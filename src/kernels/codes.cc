@@ -1,6 +1,7 @@
 #include "kernels/codes.h"
 
 #include <bit>
+#include <cstring>
 #include <functional>
 
 #undef HWY_TARGET_INCLUDE
@@ -17,32 +18,34 @@ namespace {
 // One bit of the codes of a group: bit e belongs to element e.
 using Plane = std::uint16_t;
 constexpr std::size_t kPlaneBytes = sizeof(Plane);
+static_assert(std::endian::native == std::endian::little, "planes are little-endian in memory");
 
 HWY_INLINE Plane load_plane(const std::byte* planes, std::size_t k) {
-  const std::byte* p = planes + k * kPlaneBytes;
-  return static_cast<Plane>(std::to_integer<unsigned>(p[0]) | std::to_integer<unsigned>(p[1]) << 8);
+  Plane plane;
+  std::memcpy(&plane, planes + k * kPlaneBytes, kPlaneBytes);
+  return plane;
 }
 HWY_INLINE void store_plane(unsigned plane, std::byte* planes, std::size_t k) {
-  std::byte* p = planes + k * kPlaneBytes;
-  p[0] = static_cast<std::byte>(plane & 0xFF);
-  p[1] = static_cast<std::byte>(plane >> 8 & 0xFF);
+  const Plane low = static_cast<Plane>(plane);
+  std::memcpy(planes + k * kPlaneBytes, &low, kPlaneBytes);
 }
 
 template <class T>
 using MaskOf = hn::Mask<Tag<T>>;
 
-// The lanes of a group's i-th vector that are set in a plane, and back.
+// The lanes of a group's i-th vector that are set in a plane, and back. Highway wants eight bytes.
 template <class T>
 HWY_INLINE MaskOf<T> mask_of(Plane plane, std::size_t i) {
-  const unsigned lanes = static_cast<unsigned>(plane) >> (i * kWidth<T>);
-  const std::uint8_t bytes[8] = {static_cast<std::uint8_t>(lanes), static_cast<std::uint8_t>(lanes >> 8)};
+  const std::uint64_t bits = static_cast<std::uint64_t>(plane) >> (i * kWidth<T>);
+  std::uint8_t bytes[sizeof bits];
+  std::memcpy(bytes, &bits, sizeof bits);
   return hn::LoadMaskBits(Tag<T>(), bytes);
 }
 template <class T>
 HWY_INLINE unsigned plane_of(MaskOf<T> mask, std::size_t i) {
   std::uint8_t bytes[8] = {};
   hn::StoreMaskBits(Tag<T>(), mask, bytes);
-  return (bytes[0] | static_cast<unsigned>(bytes[1]) << 8) << (i * kWidth<T>);
+  return static_cast<unsigned>(load_plane(reinterpret_cast<const std::byte*>(bytes), 0)) << (i * kWidth<T>);
 }
 
 // A column of packed codes, for for_each_group(). Its tail is held as full planes, and as a string of bits in memory.
@@ -144,12 +147,28 @@ struct Unpacking {
   }
 };
 
-HWY_INLINE Vector<float> add_where(MaskOf<float> mask, Vector<float> sum, Vector<float> x) {
-  // The same bits, since a sum that began at +0 never is -0: AVX-512 has masked additions, and elsewhere blending
-  // costs more than an AND.
-  if constexpr (HWY_CAP_GE512) return hn::IfThenElse(mask, hn::Add(sum, x), sum);
-  return hn::Add(sum, hn::IfThenElseZero(mask, x));
-}
+// The values of one cluster. AVX-512 has masked additions; elsewhere a blend costs more than to add zeros, which gives the
+// same bits, since a sum that began at +0 is never -0.
+class Cluster {
+ public:
+  HWY_INLINE void add_where(MaskOf<float> mask, std::size_t i, Vector<float> x) {
+    const auto counted = hn::RebindMask(kCount, mask);
+    if constexpr (HWY_CAP_GE512) {
+      sums_[i] = hn::IfThenElse(mask, hn::Add(sums_[i], x), sums_[i]);
+      counts_[i] = hn::IfThenElse(counted, hn::Add(counts_[i], hn::Set(kCount, 1)), counts_[i]);
+    } else {
+      sums_[i] = hn::Add(sums_[i], hn::IfThenElseZero(mask, x));
+      counts_[i] = hn::Sub(counts_[i], hn::VecFromMask(kCount, counted));  // true is -1
+    }
+  }
+  HWY_INLINE float sum() const { return sums_.fold(std::plus<float>()); }
+  HWY_INLINE std::uint32_t count() const { return static_cast<std::uint32_t>(counts_.fold(std::plus<std::int32_t>())); }
+
+ private:
+  static constexpr Tag<std::int32_t> kCount{};
+  Lanes<float> sums_;
+  Lanes<std::int32_t> counts_;
+};
 
 template <std::size_t kBits>
 class Assigning {
@@ -159,52 +178,49 @@ class Assigning {
   }
 
   HWY_INLINE void operator()(const float* values, std::byte* planes) {
-    unsigned above[kThresholds] = {};
-    for (std::size_t i = 0; i < kVectors<float>; ++i) add(load(values, i), i, above);
-    for (std::size_t t = 0; t < kThresholds; ++t) count_above_[t] += static_cast<std::uint32_t>(std::popcount(above[t]));
-    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane(above, k), planes, k);
+    unsigned plane[kBits] = {};
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      MaskOf<float> bits[kBits];
+      add(load(values, i), i, bits);
+      for (std::size_t k = 0; k < kBits; ++k) plane[k] |= plane_of<float>(bits[k], i);
+    }
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
   }
 
-  HWY_INLINE ClusterSums total(std::size_t n) const {
-    ClusterSums clusters;
-    std::uint32_t at_least = static_cast<std::uint32_t>(n + padding(n));
-    for (std::size_t c = 0; c < kThresholds; ++c) {
-      clusters.count[c] = at_least - count_above_[c];
-      at_least = count_above_[c];
+  HWY_INLINE ClusterSums total() const {
+    ClusterSums total;
+    for (std::size_t c = 0; c <= kThresholds; ++c) {
+      total.sum[c] = clusters_[c].sum();
+      total.count[c] = clusters_[c].count();
     }
-    clusters.count[kThresholds] = at_least;
-    for (std::size_t c = 0; c <= kThresholds; ++c) clusters.sum[c] = sums_[c].fold(std::plus<float>());
-    return clusters;
+    return total;
   }
 
  private:
   static constexpr std::size_t kThresholds = (std::size_t{1} << kBits) - 1;
 
-  // A code at least c is above thresholds 0 .. c-1 and no other; cluster c is what is above c-1 but not above c.
-  HWY_INLINE void add(Vector<float> x, std::size_t i, unsigned (&above)[kThresholds]) {
-    MaskOf<float> above_last = hn::Gt(x, thresholds_[0]);
-    above[0] |= plane_of<float>(above_last, i);
-    sums_[0][i] = add_where(hn::Not(above_last), sums_[0][i], x);
-    for (std::size_t t = 1; t < kThresholds; ++t) {
-      const MaskOf<float> above_this = hn::Gt(x, thresholds_[t]);
-      above[t] |= plane_of<float>(above_this, i);
-      sums_[t][i] = add_where(hn::AndNot(above_this, above_last), sums_[t][i], x);
-      above_last = above_this;
+  // Adds x to its clusters, and finds the bits of its codes. What is above a threshold is above all before it. So the
+  // last code reached but not passed is the cluster; and bit k of a code, the parity of code >> k, is the parity of how
+  // many multiples of 2^k are reached.
+  HWY_INLINE void add(Vector<float> x, std::size_t i, MaskOf<float> (&bits)[kBits]) {
+    MaskOf<float> reached = hn::Gt(x, thresholds_[0]);
+    clusters_[0].add_where(hn::Not(reached), i, x);
+    bits[0] = reached;
+#pragma GCC unroll 16
+    for (std::size_t code = 2; code <= kThresholds; ++code) {
+      const MaskOf<float> passed = hn::Gt(x, thresholds_[code - 1]);
+      clusters_[code - 1].add_where(hn::AndNot(passed, reached), i, x);
+      reached = passed;
+      for (std::size_t k = 0; k < kBits; ++k) {
+        if (code == std::size_t{1} << k) bits[k] = reached;
+        else if (code % (std::size_t{1} << k) == 0) bits[k] = hn::Xor(bits[k], reached);
+      }
     }
-    sums_[kThresholds][i] = add_where(above_last, sums_[kThresholds][i], x);
-  }
-
-  // Bit k of a code c is the parity of c >> k, which is how many multiples of 2^k up to c there are.
-  static HWY_INLINE unsigned plane(const unsigned (&above)[kThresholds], std::size_t k) {
-    const std::size_t step = std::size_t{1} << k;
-    unsigned bits = 0;
-    for (std::size_t code = step; code <= kThresholds; code += step) bits ^= above[code - 1];
-    return bits;
+    clusters_[kThresholds].add_where(reached, i, x);
   }
 
   Vector<float> thresholds_[kThresholds];
-  Lanes<float> sums_[kThresholds + 1];
-  std::uint32_t count_above_[kThresholds] = {};
+  Cluster clusters_[kThresholds + 1];
 };
 
 template <std::size_t kBits>
@@ -293,7 +309,7 @@ ClusterSums assign(std::span<const float> values, std::span<const float> thresho
   ClusterSums clusters = with_constant_bits<kMaxClusterBits>(bits, [&](auto constant) HWY_ATTR {
     Assigning<constant()> assigning(thresholds);
     for_each_group(values.size(), assigning, Column(values), CodesToPack<constant()>(packed));
-    return assigning.total(values.size());
+    return assigning.total();
   });
   std::size_t zero = 0;  // the code of the zeros in the padding
   while (zero < thresholds.size() && 0 > thresholds[zero]) ++zero;

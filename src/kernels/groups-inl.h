@@ -49,6 +49,7 @@ template <class T>
 class Lanes {
  public:
   HWY_INLINE Vector<T>& operator[](std::size_t i) { return vectors_[i]; }
+  HWY_INLINE Vector<T> operator[](std::size_t i) const { return vectors_[i]; }
 
   // All lanes combined, one after another in lane order.
   template <class Combine>

@@ -27,7 +27,9 @@ class LargestMagnitude {
  public:
   HWY_INLINE void add(std::size_t i, Vector<float> x) { bits_[i] = hn::Max(bits_[i], magnitude_bits(x)); }
   HWY_INLINE std::int32_t bits() const {
-    return bits_.fold([](std::int32_t a, std::int32_t b) { return std::max(a, b); });
+    Vector<std::int32_t> largest = bits_[0];
+    for (std::size_t i = 1; i < kVectors<std::int32_t>; ++i) largest = hn::Max(largest, bits_[i]);
+    return hn::GetLane(hn::MaxOfLanes(Tag<std::int32_t>(), largest));
   }
 
  private:

@@ -1,0 +1,225 @@
+// How fast kernels go through memory: GB of fp32 gradient a second on one core, beside the rate at which this core reads
+// memory at all. For figures that mean something on a shared machine:
+//
+//   bench_kernels --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
+//     --benchmark_report_aggregates_only=true
+//
+// THINWIRE_TARGET=AVX2 in the environment forces a SIMD target.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/codes.h"
+#include "kernels/half.h"
+#include "kernels/statistics.h"
+#include "kernels/targets.h"
+
+namespace thinwire::kernels {
+namespace {
+
+constexpr std::size_t kElements = 25'600'000;  // ResNet-50's gradient: far beyond any cache
+constexpr std::size_t kPiece = 32768;          // 128 KiB: stays in a core's second-level cache
+
+std::vector<float> random_floats(std::size_t n) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> period(100'003), values(n);
+  for (float& x : period) x = normal(random);
+  for (std::size_t i = 0; i < n; ++i) values[i] = period[i % period.size()];
+  return values;
+}
+
+std::vector<std::byte> random_packed(std::size_t n, int bits) {
+  std::mt19937 random(2);
+  std::vector<std::byte> packed(packed_bytes(n, bits));
+  for (std::byte& byte : packed) byte = static_cast<std::byte>(random());
+  return packed;
+}
+
+std::vector<float> even_thresholds(int bits) {
+  std::vector<float> thresholds((std::size_t{1} << bits) - 1);
+  for (std::size_t t = 0; t < thresholds.size(); ++t) {
+    thresholds[t] = 4.0F * static_cast<float>(t + 1) / static_cast<float>(1 << bits) - 2.0F;
+  }
+  return thresholds;
+}
+
+// Times `work` on n elements, and reports it as n floats a call.
+template <class Work>
+void time_per_float(benchmark::State& state, std::size_t n, const Work& work) {
+  for (auto _ : state) work();
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(n * sizeof(float)) * 1e-9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
+template <class Work>
+void for_each_piece(std::size_t n, const Work& work) {
+  for (std::size_t begin = 0; begin < n; begin += kPiece) work(begin, std::min(kPiece, n - begin));
+}
+
+void read_memory(benchmark::State& state) {
+  const std::vector<std::uint64_t> words(kElements / 2, 1);
+  time_per_float(state, kElements, [&] {
+    benchmark::DoNotOptimize(std::accumulate(words.begin(), words.end(), std::uint64_t{0}));
+  });
+}
+BENCHMARK(read_memory);
+
+// Benchmarks named after what they time; the argument is the number of elements, and bits where there are any.
+void time_measure(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  time_per_float(state, values.size(), [&] { benchmark::DoNotOptimize(measure(values)); });
+}
+void time_scan(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  time_per_float(state, values.size(), [&] { benchmark::DoNotOptimize(scan(values)); });
+}
+void time_absorb(benchmark::State& state) {
+  std::vector<float> gradient = random_floats(static_cast<std::size_t>(state.range(0)));
+  std::vector<float> residual = gradient;
+  time_per_float(state, gradient.size(), [&] { benchmark::DoNotOptimize(absorb(gradient, residual, 0.5F)); });
+}
+void time_multiply(benchmark::State& state) {
+  std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  time_per_float(state, values.size(), [&] { multiply(values, -1.0F); });
+}
+void time_squared_norm(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  time_per_float(state, values.size(), [&] { benchmark::DoNotOptimize(squared_norm(values)); });
+}
+void time_histogram(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  std::vector<std::int32_t> counts(2 * SignedHistogram::kBins);
+  time_per_float(state, values.size(), [&] { add_to_histogram(values, 1.0F, counts); });
+}
+
+template <auto kKernel>
+void time_to_half(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  std::vector<std::uint16_t> half(values.size());
+  time_per_float(state, values.size(), [&] { kKernel(values, 0.5F, half); });
+}
+template <auto kKernel>
+void time_from_half(benchmark::State& state) {
+  std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  std::vector<std::uint16_t> half(values.size());
+  to_fp16(values, 1.0F, half);
+  time_per_float(state, values.size(), [&] { kKernel(half, 0.5F, values); });
+}
+template <auto kKernel>
+void time_add_half(benchmark::State& state) {
+  std::vector<std::uint16_t> half(static_cast<std::size_t>(state.range(0))), total(half.size());
+  to_fp16(random_floats(half.size()), 1.0F, half);
+  time_per_float(state, half.size(), [&] { kKernel(half, total); });
+}
+
+void time_pack(benchmark::State& state) {
+  const auto n = static_cast<std::size_t>(state.range(0));
+  const int bits = static_cast<int>(state.range(1));
+  std::vector<std::uint8_t> codes(n);
+  std::vector<std::byte> packed = random_packed(n, bits);
+  unpack(packed, bits, codes);
+  time_per_float(state, n, [&] { pack(codes, bits, packed); });
+}
+void time_unpack(benchmark::State& state) {
+  const auto n = static_cast<std::size_t>(state.range(0));
+  const int bits = static_cast<int>(state.range(1));
+  std::vector<std::uint8_t> codes(n);
+  const std::vector<std::byte> packed = random_packed(n, bits);
+  time_per_float(state, n, [&] { unpack(packed, bits, codes); });
+}
+void time_assign(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  const int bits = static_cast<int>(state.range(1));
+  const std::vector<float> thresholds = even_thresholds(bits);
+  std::vector<std::byte> packed(packed_bytes(values.size(), bits));
+  time_per_float(state, values.size(),
+                 [&] { benchmark::DoNotOptimize(assign(values, thresholds, bits, packed)); });
+}
+template <auto kKernel>
+void time_look_up(benchmark::State& state) {
+  const int bits = static_cast<int>(state.range(1));
+  std::vector<float> out(static_cast<std::size_t>(state.range(0)));
+  const std::vector<std::byte> packed = random_packed(out.size(), bits);
+  const std::vector<float> table = random_floats(std::size_t{1} << bits);
+  time_per_float(state, out.size(), [&] { kKernel(packed, bits, table, out); });
+}
+
+// An encoder's two passes: measure a piece of a gradient in memory, and code it while it is in cache.
+void measure_and_assign(benchmark::State& state) {
+  const std::vector<float> values = random_floats(kElements);
+  const std::vector<float> thresholds = even_thresholds(2);
+  std::vector<std::byte> packed(packed_bytes(kPiece, 2));
+  time_per_float(state, kElements, [&] {
+    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) {
+      const std::span piece = std::span(values).subspan(begin, size);
+      benchmark::DoNotOptimize(measure(piece));
+      benchmark::DoNotOptimize(assign(piece, thresholds, 2, std::span(packed).first(packed_bytes(size, 2))));
+    });
+  });
+}
+BENCHMARK(measure_and_assign);
+
+// The same with error feedback: three passes over pieces of two arrays in memory.
+void absorb_assign_and_subtract(benchmark::State& state) {
+  std::vector<float> gradient = random_floats(kElements), residual(kElements);
+  const std::vector<float> thresholds = even_thresholds(2), table = {-2, -0.5, 0.5, 2};
+  std::vector<std::byte> packed(packed_bytes(kPiece, 2));
+  time_per_float(state, kElements, [&] {
+    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) {
+      const std::span piece = std::span(residual).subspan(begin, size);
+      const std::span codes = std::span(packed).first(packed_bytes(size, 2));
+      benchmark::DoNotOptimize(absorb(std::span(gradient).subspan(begin, size), piece, 0.5F));
+      benchmark::DoNotOptimize(assign(piece, thresholds, 2, codes));
+      look_up_subtract(codes, 2, table, piece);
+    });
+  });
+}
+BENCHMARK(absorb_assign_and_subtract);
+
+void in_memory_and_in_cache(benchmark::internal::Benchmark* bench) {
+  for (const std::size_t n : {kElements, kPiece}) bench->Arg(static_cast<std::int64_t>(n));
+}
+template <int kMostBits>
+void with_bits(benchmark::internal::Benchmark* bench) {
+  for (const std::size_t n : {kElements, kPiece}) {
+    for (int bits = 1; bits <= kMostBits; ++bits) bench->Args({static_cast<std::int64_t>(n), bits});
+  }
+}
+BENCHMARK(time_measure)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_scan)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_absorb)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_multiply)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_squared_norm)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_histogram)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_to_half<to_bf16>)->Name("to_bf16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_to_half<to_fp16>)->Name("to_fp16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_from_half<from_bf16>)->Name("from_bf16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_from_half<from_fp16>)->Name("from_fp16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_from_half<subtract_bf16>)->Name("subtract_bf16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_from_half<subtract_fp16>)->Name("subtract_fp16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_add_half<add_bf16>)->Name("add_bf16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_add_half<add_fp16>)->Name("add_fp16")->Apply(in_memory_and_in_cache);
+BENCHMARK(time_pack)->Apply(with_bits<kMaxCodeBits>);
+BENCHMARK(time_unpack)->Apply(with_bits<kMaxCodeBits>);
+BENCHMARK(time_assign)->Apply(with_bits<kMaxClusterBits>);
+BENCHMARK(time_look_up<look_up>)->Name("look_up")->Apply(with_bits<kMaxCodeBits>);
+BENCHMARK(time_look_up<look_up_add>)->Name("look_up_add")->Apply(with_bits<kMaxCodeBits>);
+BENCHMARK(time_look_up<look_up_subtract>)->Name("look_up_subtract")->Apply(with_bits<kMaxCodeBits>);
+
+}  // namespace
+}  // namespace thinwire::kernels
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (const char* target = std::getenv("THINWIRE_TARGET")) thinwire::kernels::force_target(target);
+  benchmark::AddCustomContext("SIMD target", thinwire::kernels::current_target());
+  benchmark::RunSpecifiedBenchmarks();
+  return benchmark::ReportUnrecognizedArguments(argc, argv) ? 1 : 0;
+}
