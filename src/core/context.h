@@ -1,0 +1,70 @@
+// What an exchange knows of its surroundings, and the collectives it may await.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/exchange.h"
+#include "core/scratch.h"
+#include "thinwire/collective.h"
+
+namespace thinwire {
+
+// Stages of an exchange that are timed apart.
+enum class Phase : std::uint8_t { kSetup, kEncode, kDecode };
+
+class Context {
+ public:
+  Context(int rank, int world_size, std::uint64_t seed, Scratch& scratch)
+      : rank_(rank), world_size_(world_size), seed_(seed), scratch_(&scratch) {}
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  std::uint64_t seed() const { return seed_; }
+  Scratch& scratch() { return *scratch_; }
+
+  // The phase that time is counted for from now on; a strategy says when decoding begins.
+  Phase phase = Phase::kEncode;
+  Purpose purpose = Purpose::kPayload;
+
+  // In: whether what this worker holds in the rest of the bucket, beyond the message at hand, is finite. A strategy adds
+  // what it finds in the message and tells all workers in the message's first round.
+  bool finite = true;
+  // Out: some worker's bucket is not finite. Then the strategy has written no mean and changed no residual.
+  bool any_non_finite = false;
+
+  Await sum(std::span<float> values) { return in_place(CollectiveKind::kSum, ElementType::kFloat32, values); }
+  Await sum(std::span<std::int32_t> values) { return in_place(CollectiveKind::kSum, ElementType::kInt32, values); }
+  // Sums of 16-bit floats: `type` is kBfloat16 or kFloat16.
+  Await sum(std::span<std::uint16_t> halves, ElementType type) { return in_place(CollectiveKind::kSum, type, halves); }
+  Await max(std::span<float> values) { return in_place(CollectiveKind::kMax, ElementType::kFloat32, values); }
+  Await max(std::span<std::int32_t> values) { return in_place(CollectiveKind::kMax, ElementType::kInt32, values); }
+  Await unite(std::span<std::uint32_t> bits) { return in_place(CollectiveKind::kUnite, ElementType::kUint32, bits); }
+
+  // all: world_size() times mine.size() bytes, which is the same on every worker.
+  Await gather(std::span<std::byte> mine, std::span<std::byte> all) { return moving(CollectiveKind::kGather, mine, all); }
+  // shards and mine: world_size() shards of equal length each.
+  Await scatter(std::span<std::byte> shards, std::span<std::byte> mine) {
+    return moving(CollectiveKind::kScatter, shards, mine);
+  }
+  Await broadcast(std::span<std::byte> bytes, int root) {
+    return Await({.kind = CollectiveKind::kBroadcast, .purpose = purpose, .root = root, .data = bytes, .result = {}});
+  }
+
+ private:
+  template <class T>
+  Await in_place(CollectiveKind kind, ElementType type, std::span<T> values) const {
+    return Await({.kind = kind, .type = type, .purpose = purpose, .data = std::as_writable_bytes(values), .result = {}});
+  }
+  Await moving(CollectiveKind kind, std::span<std::byte> data, std::span<std::byte> result) const {
+    return Await({.kind = kind, .purpose = purpose, .data = data, .result = result});
+  }
+
+  int rank_;
+  int world_size_;
+  std::uint64_t seed_;
+  Scratch* scratch_;
+};
+
+}  // namespace thinwire

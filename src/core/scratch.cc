@@ -1,0 +1,47 @@
+#include "core/scratch.h"
+
+#include <algorithm>
+#include <new>
+
+namespace thinwire {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+}  // namespace
+
+void Scratch::AlignedDelete::operator()(std::byte* memory) const noexcept {
+  ::operator delete[](memory, std::align_val_t(kAlignment));
+}
+
+void Scratch::add_block(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(::operator new[](bytes, std::align_val_t(kAlignment)));
+  blocks_.push_back({std::unique_ptr<std::byte[], AlignedDelete>(memory), bytes});
+  used_ = 0;
+}
+
+std::byte* Scratch::take_bytes(std::size_t bytes) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (blocks_.empty() || rounded > blocks_.back().size - used_) add_block(std::max(rounded, kAlignment));
+  std::byte* const taken = blocks_.back().memory.get() + used_;
+  used_ += rounded;
+  return taken;
+}
+
+// Several blocks become one that holds as much, so that the next round of the same size needs one.
+void Scratch::reset() {
+  if (blocks_.size() > 1) {
+    const std::size_t total = capacity();
+    blocks_.clear();
+    add_block(total);
+  }
+  used_ = 0;
+}
+
+std::size_t Scratch::capacity() const {
+  std::size_t total = 0;
+  for (const Block& block : blocks_) total += block.size;
+  return total;
+}
+
+}  // namespace thinwire
