@@ -15,6 +15,9 @@ readonly MISSING_PACKAGES=3 # exit status
 export CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 export LC_ALL=C.UTF-8 # decimal points, and sorting, are the same everywhere
+# The Python module is compiled from the same files as the library, and so comes from ccache, if both name the compiler
+# and the files alike.
+export CXX=${CXX:-c++} CCACHE_BASEDIR=$PWD
 # ccache looks for its folder under HOME, which service accounts and containers may lack.
 [ -n "${HOME:-}" ] || export CCACHE_DIR=$PWD/build/.ccache
 

@@ -4,7 +4,6 @@ Usage: try_package.py FOLDER (empty; everything is made there). The build's tool
 pip's own isolation would download them again.
 """
 
-import os
 import subprocess
 import sys
 import sysconfig
@@ -26,11 +25,10 @@ def only(pattern):
 
 
 def call_backend(hook, directory):
-    run(sys.executable, "-c", f"from scikit_build_core.build import {hook}; {hook}({str(folder)!r})", directory=directory)
+    # A build folder beside the sources, as in the checkout: relative paths are the same, so ccache has the objects.
+    code = f"from scikit_build_core.build import {hook}; {hook}({str(folder)!r}, {{'build-dir': 'build'}})"
+    run(sys.executable, "-c", code, directory=directory)
 
-
-# Compilations are found in ccache although they happen in another directory.
-os.environ["CCACHE_BASEDIR"] = str(ROOT)
 
 call_backend("build_sdist", ROOT)
 run("tar", "-xzf", only("thinwire-*.tar.gz"), directory=folder)
