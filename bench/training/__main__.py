@@ -7,8 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from bench.training import contenders, data, interrupts, network
-from bench.training.settings import Settings
+from bench.training import interrupts, network, specs
+from bench.training.settings import FASHION_MNIST, Settings
 
 _DESCRIPTION = """\
 Trains a convolutional network on Fashion-MNIST with PyTorch DDP, with one worker process per
@@ -46,8 +46,8 @@ def parser() -> argparse.ArgumentParser:
     add("--link", default="1gbit", metavar="RATE",
         help="100mbit, 1gbit, 10gbit or another rate, both ways for each worker; none: loopback, "
              "unshaped (default 1gbit)")
-    add("--compressors", nargs="+", default=[contenders.DEFAULT], metavar="SPEC",
-        help=f"what to compare (default {contenders.DEFAULT})")
+    add("--compressors", nargs="+", default=[specs.DEFAULT], metavar="SPEC",
+        help=f"what to compare (default {specs.DEFAULT})")
     add("--epochs", type=_positive, metavar="X",
         help=f"passes over the training images, fractions allowed (default {_EPOCHS}; "
              f"{_SLOW_EPOCHS} on links below 300mbit)")
@@ -67,23 +67,23 @@ def parser() -> argparse.ArgumentParser:
         help="tests of the accuracy per training (5)")
     add("--timeout", type=_positive, default=120, metavar="S",
         help="seconds that a worker waits for the others (120)")
-    add("--data", default=str(data.DEFAULT_FOLDER), metavar="DIR",
-        help=f"folder of the IDX files ({data.DEFAULT_FOLDER})")
+    add("--data", default=FASHION_MNIST, metavar="DIR",
+        help=f"folder of the IDX files ({FASHION_MNIST})")
     return result
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """The job that was asked for; ValueError names what is wrong with it."""
     link = network.parse_link(options.link)
-    specs = contenders.split_specs(" ".join(options.compressors))
-    contenders.check(specs)
+    compressors = specs.split_specs(" ".join(options.compressors))
+    specs.check(compressors)
     if not Path(options.data, "train-images-idx3-ubyte.gz").exists():
         raise ValueError(f"no Fashion-MNIST in {options.data}: install Debian's "
                          "dataset-fashion-mnist (in non-free), or name a folder with --data")
     slow = link.shaped and link.bits_per_second < _SLOW_LINK
     epochs = options.epochs or (_SLOW_EPOCHS if slow else _EPOCHS)
     result = Settings(
-        workers=options.workers, link=link.name, compressors=specs, epochs=epochs,
+        workers=options.workers, link=link.name, compressors=compressors, epochs=epochs,
         seeds=list(range(options.seeds)), batch=options.batch,
         learning_rate=options.learning_rate, data=options.data, train_limit=options.train_limit,
         test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout)

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-DEFAULT_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
+from bench.training.settings import FASHION_MNIST
+
 _PIXEL_MEAN, _PIXEL_DEVIATION = 0.2860, 0.3530  # of the training images, scaled to 0..1
 _IDX_UNSIGNED_BYTE = 0x08
 
@@ -33,12 +34,13 @@ def read_idx(path: Path) -> np.ndarray:
     shape = struct.unpack(f">{dimensions}I", content[4:start])
     if len(content) - start != math.prod(shape):
         raise ValueError(f"{path}: {len(content) - start} elements, its header says {shape}")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    elements = np.frombuffer(content, np.uint8, offset=start)
+    return elements.reshape(shape).copy()  # torch wants it writable
 
 
 @dataclass(frozen=True)
 class Images:
-    """`pixels`: float32 (count, 1, 28, 28), mean 0 and deviation 1; `labels`: int64 (count,)."""
+    """`pixels`: uint8 (count, 28, 28); `labels`: int64 (count,)."""
 
     pixels: torch.Tensor
     labels: torch.Tensor
@@ -50,14 +52,17 @@ class Images:
         """The first `count` of them; all for None."""
         return Images(self.pixels[:count], self.labels[:count])
 
+    def batch(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pixels as float32 (batch, 1, 28, 28) of mean 0 and deviation 1, and labels."""
+        scaled = (self.pixels[indices].float() / 255 - _PIXEL_MEAN) / _PIXEL_DEVIATION
+        return scaled.unsqueeze(1), self.labels[indices]
 
-def load(part: str, folder: Path | str = DEFAULT_FOLDER) -> Images:
+
+def load(part: str, folder: Path | str = FASHION_MNIST) -> Images:
     """The 60,000 images of part "train" or the 10,000 of part "t10k"."""
-    folder = Path(folder)
-    pixels = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
-    labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
-    scaled = (torch.from_numpy(pixels.astype(np.float32)) / 255 - _PIXEL_MEAN) / _PIXEL_DEVIATION
-    return Images(scaled.unsqueeze(1), torch.from_numpy(labels.astype(np.int64)))
+    pixels = read_idx(Path(folder, f"{part}-images-idx3-ubyte.gz"))
+    labels = read_idx(Path(folder, f"{part}-labels-idx1-ubyte.gz"))
+    return Images(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ def run(settings: Settings, out: Path, command: list[str], earlier: list[dict]) 
             Workers(settings, place, out / "logs", results.finished()))
         progress.waiting("starting the workers ...")
         for event in workers.events():
-            _take(event, results, progress)
+            kind = event.pop("event")
+            _take(kind, event, results, progress)
             results.seconds = time.monotonic() - begin
-            if event["event"] == "trained":
+            if kind == "trained":
                 results.save(out / "results.json")
     results.complete = True
     results.save(out / "results.json")
@@ -57,9 +58,8 @@ def _open_network(settings: Settings, stack: ExitStack, progress: Progress,
     return opened
 
 
-def _take(event: dict, results: Results, progress: Progress) -> None:
+def _take(kind: str, event: dict, results: Results, progress: Progress) -> None:
     """Acts on one report of rank 0."""
-    kind = event.pop("event")
     if kind == "network":
         results.link |= event
         progress.say(describe_network(results.link))
@@ -73,7 +73,6 @@ def _take(event: dict, results: Results, progress: Progress) -> None:
         row = summarise([event])[0]
         progress.end(f"{event['compressor']}, seed {event['seed']}: test accuracy "
                      f"{100 * row['accuracy']:.2f} %, {1e3 * row['step_seconds']:.0f} ms a step")
-    event["event"] = kind
 
 
 def describe_network(link: dict) -> str:

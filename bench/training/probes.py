@@ -11,7 +11,7 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 
-from bench.training.contenders import Replica
+from bench.training.replica import Replica
 from bench.training.model import make_model
 from bench.training.trainer import Trainer
 
@@ -63,7 +63,7 @@ def _receive(server: socket.socket) -> float:
     return received * 8 / max(counted_to - counted_from, 1e-9)
 
 
-def all_reduce_seconds(elements: int, repeats: int = 5) -> float:
+def all_reduce_seconds(elements: int, repeats: int) -> float:
     """Median seconds of an all-reduce of `elements` float32 that nothing else disturbs."""
     values = torch.zeros(elements)
     seconds = []

@@ -20,6 +20,7 @@ class Progress:
         self._ended = 0
         self._shown_at = 0.0
         self._began = self._first_began = time.monotonic()
+        self._first_step: tuple[int, float] | None = None  # of this training, and when
         self._line_open = False
 
     def say(self, text: str) -> None:
@@ -34,27 +35,31 @@ class Progress:
     def begin(self) -> None:
         """A training begins."""
         self._began = time.monotonic()
+        self._first_step = None
         if self._ended == 0:
             self._first_began = self._began
 
     def step(self, name: str, seed: int, step: int, steps: int, loss: float) -> None:
         now = time.monotonic()
+        self._first_step = self._first_step or (step, now)
         if self._rewrites or now - self._shown_at >= _PLAIN_SECONDS:
-            left = _clock(self._seconds_left(now, step / steps))
             self._show(f"[{self._ended + 1}/{self._trainings}] {name}, seed {seed}: "
-                       f"step {step}/{steps}, loss {loss:.3f}, {left} left")
+                       f"step {step}/{steps}, loss {loss:.3f}{self._time_left(now, step, steps)}")
 
     def end(self, text: str) -> None:
         """A training has ended."""
         self._ended += 1
         self.say(f"[{self._ended}/{self._trainings}] {text}")
 
-    def _seconds_left(self, now: float, share: float) -> float:
-        spent = now - self._began
-        this_one = spent / max(share, 1e-3)
-        ended = self._began - self._first_began
-        average = (ended + this_one) / (self._ended + 1)
-        return this_one - spent + average * (self._trainings - self._ended - 1)
+    def _time_left(self, now: float, step: int, steps: int) -> str:
+        """In words, as soon as a second step gives the pace; later trainings count as average."""
+        first, at = self._first_step
+        if step == first:
+            return ""
+        this_left = (now - at) / (step - first) * (steps - step)
+        this_all = now - self._began + this_left
+        average = (self._began - self._first_began + this_all) / (self._ended + 1)
+        return f", {_clock(this_left + average * (self._trainings - self._ended - 1))} left"
 
     def _show(self, text: str) -> None:
         self._shown_at = time.monotonic()

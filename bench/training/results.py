@@ -101,7 +101,7 @@ def _row(name: str, runs: list[dict], same_loss: dict) -> dict:
         "compute_seconds": compute, "compress_seconds": compress,
         "wire_seconds": step - compute - (compress or 0.0),
         "wire_bytes_per_step": mean([each["bytes"] for each in steady]),
-        "arithmetic_bytes_per_step": mean([r["arithmetic_bytes"] / r["steps"] for r in runs]),
+        "arithmetic_bytes_per_step": mean([r["arithmetic_bytes_per_step"] for r in runs]),
         "compression_error": mean([run["compression_error"] for run in runs]),
         "seconds_to_same_loss": mean(times), "training_seconds":
             mean([sum(run["step_seconds"]) for run in runs]),

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bench.training import data
-from bench.training.contenders import Replica
+from bench.training.replica import Replica
 from bench.training.model import make_model
 from bench.training.settings import Place, Settings
 
@@ -54,8 +54,8 @@ class Trainer:
              indices: torch.Tensor) -> float:
         """One step on the training images at `indices`; returns this worker's loss."""
         optimizer.zero_grad()
-        output = model(self.train_images.pixels[indices])
-        loss = nn.functional.cross_entropy(output, self.train_images.labels[indices])
+        pixels, labels = self.train_images.batch(indices)
+        loss = nn.functional.cross_entropy(model(pixels), labels)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -65,9 +65,7 @@ class Trainer:
         order = self.order(seed)
         steps = order.steps(self.settings.epochs)
         optimizer = self.optimizer(replica.ddp)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, self.settings.learning_rate, total_steps=steps + 1,
-            pct_start=_WARM_UP_SHARE, anneal_strategy="linear", cycle_momentum=False)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: one_cycle(step, steps))
         tests = {round(steps * (part + 1) / self.settings.evaluations)
                  for part in range(self.settings.evaluations)}
         course = Course()
@@ -101,12 +99,20 @@ class Trainer:
         images = self.test_images.first(_QUICK_TEST_IMAGES if quick else None)
         mine = torch.arange(self.place.rank, len(images), self.settings.workers)
         model.eval()
-        right = sum((model(images.pixels[part]).argmax(1) == images.labels[part]).sum()
-                    for part in mine.split(_TEST_BATCH))
+        right = 0
+        for pixels, labels in map(images.batch, mine.split(_TEST_BATCH)):
+            right += (model(pixels).argmax(1) == labels).sum().item()
         model.train()
-        counts = torch.tensor([float(right), float(len(mine))])
+        counts = torch.tensor([right, len(mine)], dtype=torch.float64)
         dist.all_reduce(counts)
         return (counts[0] / counts[1]).item()
+
+
+def one_cycle(step: int, steps: int) -> float:
+    """The learning rate at `step` of `steps`, relative to its highest: up, then down to nearly 0,
+    both in straight lines."""
+    share = (step + 1) / (steps + 1)
+    return min(share / _WARM_UP_SHARE, (1 - share) / (1 - _WARM_UP_SHARE))
 
 
 def fresh_replica(settings: Settings, spec: str, seed: int) -> Replica:

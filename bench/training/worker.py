@@ -16,8 +16,9 @@ import time
 import torch
 import torch.distributed as dist
 
-from bench.training import contenders, probes
+from bench.training import probes, specs
 from bench.training.model import count_parameters, make_model
+from bench.training.replica import Costs, Replica, ring_bytes
 from bench.training.settings import Place, Settings
 from bench.training.trainer import Course, Trainer, fresh_replica
 
@@ -46,8 +47,8 @@ class Worker:
         """Measures the network, and reports `network`."""
         elements = count_parameters(make_model(0))
         rate = probes.link_rate(self.place.rank, self.place.addresses)
-        seconds = probes.all_reduce_seconds(elements)
-        limit = contenders.ring_bytes(self.settings.workers, 4 * elements) * 8 / rate
+        limit = ring_bytes(self.settings.workers, 4 * elements) * 8 / rate
+        seconds = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
         steps = self.trainer.order(0).steps(self.settings.epochs)
         self.emit("network", payload_bits_per_second=rate, elements=elements, steps=steps,
                   all_reduce_seconds=seconds, all_reduce_limit_seconds=limit,
@@ -58,61 +59,70 @@ class Worker:
         self.emit("begin", seed=seed, compressor=spec)
         split = self._split(spec)
         replica = fresh_replica(self.settings, spec, seed)
-        course = self.trainer.train(seed, replica, self._progress(seed, spec))
-        costs = replica.costs(len(course.losses))
+        accounts: list[Costs] = []
+        course = self.trainer.train(seed, replica, self._watch(seed, spec, replica, accounts))
         replica.close()
         everyone = [None] * self.settings.workers if self.place.rank == 0 else None
-        dist.gather_object((course, costs), everyone)
+        dist.gather_object((course, accounts), everyone)
         if everyone:
+            courses, costs = zip(*everyone)
             self.emit("trained", seed=seed, compressor=spec,
-                      **_merge([pair[0] for pair in everyone], [pair[1] for pair in everyone],
-                               replica.warm_up_steps), **split)
+                      **_merge(courses, costs, replica.warm_up_steps), **split)
 
-    def _progress(self, seed: int, spec: str):
+    def _watch(self, seed: int, spec: str, replica: Replica, accounts: list[Costs]):
+        """Reports progress, and takes the costs after the warm-up and at the end."""
         last = 0.0
 
-        def report(done: int, steps: int, loss: float) -> None:
+        def after_step(done: int, steps: int, loss: float) -> None:
             nonlocal last
+            if done in (min(replica.warm_up_steps, steps - 1), steps):
+                accounts.append(replica.costs(done))
             now = time.monotonic()
             if now - last >= _PROGRESS_SECONDS or done == steps:
                 last = now
                 self.emit("progress", seed=seed, compressor=spec, step=done, steps=steps,
                           loss=loss)
-        return report
+        return after_step
 
     def _split(self, spec: str) -> dict:
         """Compute and compression of a step; measured once a compressor, at its first seed."""
         if spec not in self._split_known:
             compute = probes.compute_seconds(self.trainer, self._alone)
             compress = 0.0 if spec == "plain" else None
-            if compress is None and contenders.is_pytorch(spec):
+            if compress is None and specs.is_pytorch(spec):
                 compress = probes.compress_seconds(self.trainer, spec, self._alone)
             self._split_known[spec] = {"compute_seconds": compute, "hook_seconds": compress}
         return self._split_known[spec]
 
 
-def _merge(courses: list[Course], costs: list[contenders.Costs], warm_up: int) -> dict:
+def _merge(courses: list[Course], accounts: list[list[Costs]], warm_up: int) -> dict:
     """One record of a configuration: means over workers, step by step."""
     def mean_steps(name: str) -> list[float]:
         return [sum(values) / len(values)
                 for values in zip(*(getattr(course, name) for course in courses))]
 
-    def mean_cost(name: str) -> float | None:
-        values = [getattr(cost, name) for cost in costs]
+    def mean(values: list[float | None]) -> float | None:
         return None if None in values else sum(values) / len(values)
 
+    def a_step(name: str) -> float | None:
+        """The mean over workers and the steps after the warm-up."""
+        spans = [(getattr(costs[0], name), getattr(costs[-1], name)) for costs in accounts]
+        return None if None in spans[0] else mean(
+            [(last - first) / (steps - warm_up) for first, last in spans])
+
     steps = len(courses[0].losses)
-    busy = mean_cost("compress_seconds")
+    warm_up = min(warm_up, steps - 1)
     return {
-        "steps": steps, "warm_up_steps": min(warm_up, steps - 1),
+        "steps": steps, "warm_up_steps": warm_up,
         "losses": [round(value, 5) for value in mean_steps("losses")],
         "step_seconds": [round(value, 6) for value in mean_steps("seconds")],
         "step_bytes": [round(value) for value in mean_steps("bytes_sent")] or None,
         "accuracies": courses[0].accuracies,
-        "arithmetic_bytes": mean_cost("bytes_sent"),
-        "compress_seconds": None if busy is None else busy / steps,
-        "compression_error": mean_cost("compression_error"),
-        "compressor_stats": costs[0].details,
+        "arithmetic_bytes": mean([costs[-1].bytes_sent for costs in accounts]),
+        "arithmetic_bytes_per_step": a_step("bytes_sent"),
+        "compress_seconds": a_step("compress_seconds"),
+        "compression_error": mean([costs[-1].compression_error for costs in accounts]),
+        "compressor_stats": accounts[0][-1].details,
     }
 
 

@@ -1,15 +1,7 @@
-"""What the job compares: PyTorch's own ways to sum gradients, and thinwire's.
-
-    plain             DDP's own all-reduce, no hook
-    bf16, fp16        PyTorch's compression hooks
-    powersgd[:rank=R] PyTorch's PowerSGD hook, rank 4 unless said otherwise
-    anything else     a thinwire specification, such as casq:bits=2 or casq:bits=1,feedback=off;
-                      "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's
-"""
+"""A model in DDP whose gradients are summed in one of the ways that the job compares."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
@@ -17,7 +9,10 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-DEFAULT = "plain,bf16,powersgd,casq:bits=2,casq:bits=3"
+from bench.training import specs
+
+_POWERSGD_FIRST_STEP = 10  # PyTorch advises to sum the first gradients, which vary most, plainly
+_ONE_BUCKET_MB = 1000
 
 
 def _bf16(group, bucket):  # bare, since DDP reads annotations and takes no strings
@@ -27,58 +22,6 @@ def _bf16(group, bucket):  # bare, since DDP reads annotations and takes no stri
 
 
 _HALVES = {"bf16": _bf16, "fp16": default_hooks.fp16_compress_hook}
-_POWERSGD = re.compile(r"powersgd(?::rank=([1-9]\d*))?")
-_POWERSGD_FIRST_STEP = 10  # PyTorch advises to sum the first gradients, which vary most, plainly
-_ONE_BUCKET_MB = 1000
-_THINWIRE = "thinwire:"
-
-
-def split_specs(text: str) -> list[str]:
-    """Specifications from a list separated by commas, semicolons or spaces.
-
-    A comma before `key=value` belongs to the specification before it:
-    "plain,casq:bits=1,feedback=off,bf16" names three.
-    """
-    specs: list[str] = []
-    for separator, word in re.findall(r"([,;\s]*)([^,;\s]+)", text):
-        continues = separator.strip() == "," and re.match(r"[^:/]*=", word)
-        if continues and specs:
-            specs[-1] += "," + word
-        else:
-            specs.append(word)
-    return list(dict.fromkeys(specs))
-
-
-def is_pytorch(spec: str) -> bool:
-    """Whether PyTorch itself serves `spec`, without thinwire."""
-    return spec == "plain" or spec in _HALVES or _POWERSGD.fullmatch(spec) is not None
-
-
-def thinwire_spec(spec: str) -> str:
-    return spec.removeprefix(_THINWIRE)
-
-
-def check(specs: list[str]) -> None:
-    """ValueError for a specification that nobody serves, before any process is started."""
-    if not specs:
-        raise ValueError("no compressor named")
-    for spec in specs:
-        if spec.startswith("powersgd") and not is_pytorch(spec):
-            raise ValueError(f"{spec!r}: expected powersgd or powersgd:rank=R with R >= 1")
-    ours = [spec for spec in specs if not is_pytorch(spec)]
-    if not ours:
-        return
-    try:
-        import numpy
-        import thinwire
-    except ImportError as error:
-        raise ValueError(f"{', '.join(ours)}: thinwire's Python package is missing ({error}); "
-                         "./run builds it, and so does pip install .") from error
-    for spec in ours:
-        try:
-            thinwire.exchange([numpy.ones(8, numpy.float32)], thinwire_spec(spec))
-        except (ValueError, RuntimeError) as error:
-            raise ValueError(f"{spec!r}: {error}") from error
 
 
 def ring_bytes(workers: int, payload: float) -> float:
@@ -114,23 +57,23 @@ class Replica:
             init_sync=False,  # the same seed made the same weights on every worker
             # PyTorch's PowerSGD has two rounds a bucket; with several buckets, workers may issue
             # them in different orders, and Gloo then aborts the process.
-            bucket_cap_mb=_ONE_BUCKET_MB if _POWERSGD.fullmatch(spec) else None)
+            bucket_cap_mb=_ONE_BUCKET_MB if specs.powersgd_rank(spec) else None)
         self._register(group, seed, timeout)
 
     def _register(self, group: dist.ProcessGroup | None, seed: int, timeout: float) -> None:
-        powersgd = _POWERSGD.fullmatch(self.spec)
+        rank = specs.powersgd_rank(self.spec)
         if self.spec in _HALVES:
             self.ddp.register_comm_hook(group, _HALVES[self.spec])
-        elif powersgd:
+        elif rank:
             self._powersgd = powerSGD_hook.PowerSGDState(
-                group, matrix_approximation_rank=int(powersgd[1] or 4),
+                group, matrix_approximation_rank=rank,
                 start_powerSGD_iter=_POWERSGD_FIRST_STEP, random_seed=seed,
                 orthogonalization_epsilon=1e-8)
             self.ddp.register_comm_hook(self._powersgd, powerSGD_hook.powerSGD_hook)
         elif self.spec != "plain":
             import thinwire.torch
             self._attachment = thinwire.torch.attach(
-                self.ddp, thinwire_spec(self.spec), seed=seed, timeout=timeout)
+                self.ddp, specs.thinwire_spec(self.spec), seed=seed, timeout=timeout)
 
     @property
     def warm_up_steps(self) -> int:

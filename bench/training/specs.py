@@ -1,0 +1,72 @@
+"""The names of what the job compares: PyTorch's own ways to sum gradients, and thinwire's.
+
+    plain             DDP's own all-reduce, no hook
+    bf16, fp16        PyTorch's compression hooks
+    powersgd[:rank=R] PyTorch's PowerSGD hook, rank 4 unless said otherwise
+    anything else     a thinwire specification, such as casq:bits=2 or casq:bits=1,feedback=off;
+                      "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's
+"""
+
+from __future__ import annotations
+
+import re
+
+DEFAULT = "plain,bf16,powersgd,casq:bits=2,casq:bits=3"
+HALVES = ("bf16", "fp16")
+_POWERSGD = re.compile(r"powersgd(?::rank=([1-9]\d*))?")
+_POWERSGD_RANK = 4
+_THINWIRE = "thinwire:"
+
+
+def powersgd_rank(spec: str) -> int | None:
+    """The rank that `spec` asks PowerSGD for; None if it names something else."""
+    match = _POWERSGD.fullmatch(spec)
+    return int(match[1] or _POWERSGD_RANK) if match else None
+
+
+def split_specs(text: str) -> list[str]:
+    """Specifications from a list separated by commas, semicolons or spaces.
+
+    A comma before `key=value` belongs to the specification before it:
+    "plain,casq:bits=1,feedback=off,bf16" names three.
+    """
+    specs: list[str] = []
+    for separator, word in re.findall(r"([,;\s]*)([^,;\s]+)", text):
+        continues = separator.strip() == "," and re.match(r"[^:/]*=", word)
+        if continues and specs:
+            specs[-1] += "," + word
+        else:
+            specs.append(word)
+    return list(dict.fromkeys(specs))
+
+
+def is_pytorch(spec: str) -> bool:
+    """Whether PyTorch itself serves `spec`, without thinwire."""
+    return spec == "plain" or spec in HALVES or powersgd_rank(spec) is not None
+
+
+def thinwire_spec(spec: str) -> str:
+    return spec.removeprefix(_THINWIRE)
+
+
+def check(specs: list[str]) -> None:
+    """ValueError for a specification that nobody serves, before any process is started."""
+    if not specs:
+        raise ValueError("no compressor named")
+    for spec in specs:
+        if spec.startswith("powersgd") and not is_pytorch(spec):
+            raise ValueError(f"{spec!r}: expected powersgd or powersgd:rank=R with R >= 1")
+    ours = [spec for spec in specs if not is_pytorch(spec)]
+    if not ours:
+        return
+    try:
+        import numpy
+        import thinwire
+    except ImportError as error:
+        raise ValueError(f"{', '.join(ours)}: thinwire's Python package is missing ({error}); "
+                         "./run builds it, and so does pip install .") from error
+    for spec in ours:
+        try:
+            thinwire.exchange([numpy.ones(8, numpy.float32)], thinwire_spec(spec))
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"{spec!r}: {error}") from error
