@@ -41,9 +41,9 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::kSum;
   ElementType type = ElementType::kUint8;
   Purpose purpose = Purpose::kPayload;
-  int root = 0;                  // kBroadcast only
-  std::span<std::byte> data;     // aligned to its element type
-  std::span<std::byte> result;   // kGather: world size times data.size(); kScatter: data.size(); else empty
+  int root = 0;                      // kBroadcast only
+  std::span<std::byte> data = {};    // aligned to its element type
+  std::span<std::byte> result = {};  // kGather: world size times data.size(); kScatter: data.size(); else empty
 };
 
 // Bytes a worker sends for `collective` by its standard algorithm: ring all-reduce, ring all-gather, direct all-to-all,

@@ -22,7 +22,7 @@ struct Rule {
 
 struct ReducerOptions {
   std::string compressor = "casq:bits=2";
-  std::vector<Rule> rules;      // the first that matches decides
+  std::vector<Rule> rules = {};  // the first that matches decides
   bool small_uncompressed = false;  // what no rule names and is small (is_small) travels as "none"
   std::uint64_t seed = 0;       // the same on every worker
   int rank = 0;

@@ -37,7 +37,7 @@ struct TrialReport {
 
 struct TrialOptions {
   std::string compressor = "casq:bits=2";
-  std::vector<Rule> rules;
+  std::vector<Rule> rules = {};
   std::uint64_t seed = 0;
 };
 

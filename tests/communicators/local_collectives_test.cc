@@ -33,7 +33,7 @@ class LocalCollectives : public testing::TestWithParam<std::tuple<int, std::size
                        const std::vector<T>& expected, int root = 0) {
     Group group = make_local_communicators(workers());
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
-      communicator.perform({.kind = kind, .type = type, .root = root, .data = bytes_of(data[rank]), .result = {}});
+      communicator.perform({.kind = kind, .type = type, .root = root, .data = bytes_of(data[rank])});
     });
     for (int rank = 0; rank < workers(); ++rank) {
       EXPECT_EQ(errors[rank], "");
@@ -174,7 +174,7 @@ TEST(LocalCollectivesOrder, SumIsTakenInRankOrder) {
     Group group = make_local_communicators(3);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       communicator.perform({.kind = CollectiveKind::kSum, .type = ElementType::kFloat32,
-                            .data = std::as_writable_bytes(std::span(data).subspan(rank, 1)), .result = {}});
+                            .data = std::as_writable_bytes(std::span(data).subspan(rank, 1))});
     });
     EXPECT_EQ(errors, std::vector<std::string>(3));
     EXPECT_EQ(data, std::vector<float>(3, expected));

@@ -17,7 +17,7 @@ constexpr auto kForever = 1h;  // a test that needs this timeout to pass never e
 
 void sum(Communicator& communicator, std::vector<float>& values) {
   communicator.perform(
-      {.kind = CollectiveKind::kSum, .type = ElementType::kFloat32, .data = bytes_of(values), .result = {}});
+      {.kind = CollectiveKind::kSum, .type = ElementType::kFloat32, .data = bytes_of(values)});
 }
 
 void sum_of(Communicator& communicator, std::size_t elements) {
@@ -49,12 +49,12 @@ TEST(LocalFailures, DifferentCollectivesAreNamedOnEveryWorker) {
   std::vector<float> four(4), five(5), result(12);
   const auto bytes = bytes_of(four);
   const std::vector<std::pair<Collective, const char*>> odd_ones = {
-      {{.kind = CollectiveKind::kMax, .type = ElementType::kFloat32, .data = bytes, .result = {}}, "max of 4 float32"},
-      {{.kind = CollectiveKind::kSum, .type = ElementType::kInt32, .data = bytes, .result = {}}, "sum of 4 int32"},
-      {{.kind = CollectiveKind::kSum, .type = ElementType::kFloat32, .data = bytes_of(five), .result = {}},
+      {{.kind = CollectiveKind::kMax, .type = ElementType::kFloat32, .data = bytes}, "max of 4 float32"},
+      {{.kind = CollectiveKind::kSum, .type = ElementType::kInt32, .data = bytes}, "sum of 4 int32"},
+      {{.kind = CollectiveKind::kSum, .type = ElementType::kFloat32, .data = bytes_of(five)},
        "sum of 5 float32"},
       {{.kind = CollectiveKind::kGather, .data = bytes, .result = bytes_of(result)}, "gather of 16 bytes"},
-      {{.kind = CollectiveKind::kBroadcast, .root = 1, .data = bytes, .result = {}}, "broadcast of 16 bytes from worker 1"},
+      {{.kind = CollectiveKind::kBroadcast, .root = 1, .data = bytes}, "broadcast of 16 bytes from worker 1"},
   };
   for (const auto& [odd, name] : odd_ones)
     for (const std::string& error : perform_mismatched(odd))
@@ -66,7 +66,7 @@ TEST(LocalFailures, DifferentRootsOfABroadcast) {
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     std::vector<std::uint8_t> bytes(3);
     communicator.perform(
-        {.kind = CollectiveKind::kBroadcast, .root = static_cast<int>(rank), .data = bytes_of(bytes), .result = {}});
+        {.kind = CollectiveKind::kBroadcast, .root = static_cast<int>(rank), .data = bytes_of(bytes)});
   });
   for (const std::string& error : errors)
     expect_mentions(error, {"broadcast of 3 bytes from worker 0", "broadcast of 3 bytes from worker 1"});
@@ -78,7 +78,7 @@ TEST(LocalFailures, PurposeAndTheRootOfASumDoNotMatter) {
     std::vector<float> values(2, 1);
     communicator.perform({.kind = CollectiveKind::kSum, .type = ElementType::kFloat32,
                           .purpose = rank == 0 ? Purpose::kSetup : Purpose::kPayload, .root = static_cast<int>(7 * rank),
-                          .data = bytes_of(values), .result = {}});
+                          .data = bytes_of(values)});
     EXPECT_EQ(values, std::vector<float>(2, 2));
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
@@ -172,16 +172,16 @@ TEST(LocalFailures, NonsenseIsRefusedBeforeAnythingStarts) {
     }
   };
   using enum CollectiveKind;
-  expect_refused({.kind = kUnite, .type = ElementType::kFloat32, .data = bytes, .result = {}}, {"unite of 4 float32", "uint32"});
-  expect_refused({.kind = kMax, .type = ElementType::kBfloat16, .data = bytes, .result = {}}, {"max of 8 bfloat16"});
-  expect_refused({.kind = kSum, .type = ElementType::kUint8, .data = bytes, .result = {}}, {"sum of 16 bytes"});
-  expect_refused({.kind = kSum, .type = ElementType::kFloat32, .data = bytes.first(7), .result = {}}, {"whole elements"});
-  expect_refused({.kind = kSum, .type = ElementType::kFloat32, .data = bytes.subspan(1, 4), .result = {}}, {"aligned to 4"});
+  expect_refused({.kind = kUnite, .type = ElementType::kFloat32, .data = bytes}, {"unite of 4 float32", "uint32"});
+  expect_refused({.kind = kMax, .type = ElementType::kBfloat16, .data = bytes}, {"max of 8 bfloat16"});
+  expect_refused({.kind = kSum, .type = ElementType::kUint8, .data = bytes}, {"sum of 16 bytes"});
+  expect_refused({.kind = kSum, .type = ElementType::kFloat32, .data = bytes.first(7)}, {"whole elements"});
+  expect_refused({.kind = kSum, .type = ElementType::kFloat32, .data = bytes.subspan(1, 4)}, {"aligned to 4"});
   expect_refused({.kind = kGather, .data = bytes, .result = bytes_of(others).first(3)}, {"has 3 bytes", "must have 16"});
   expect_refused({.kind = kSum, .type = ElementType::kFloat32, .data = bytes, .result = bytes_of(others)}, {"must have 0"});
   expect_refused({.kind = kGather, .data = bytes, .result = bytes}, {"overlap"});
-  expect_refused({.kind = kBroadcast, .root = 1, .data = bytes, .result = {}}, {"root must be 0 to 0"});
-  expect_refused({.kind = kBroadcast, .root = -1, .data = bytes, .result = {}}, {"root must be"});
+  expect_refused({.kind = kBroadcast, .root = 1, .data = bytes}, {"root must be 0 to 0"});
+  expect_refused({.kind = kBroadcast, .root = -1, .data = bytes}, {"root must be"});
   sum_of(*group[0], 4);  // and nothing is broken
 
   Group three = make_local_communicators(3);

@@ -55,7 +55,7 @@ class Worker {
   void combine(CollectiveKind kind, std::size_t size, std::uint32_t salt) {
     std::vector<std::uint32_t> mine = values(size, salt);
     const auto type = kind == CollectiveKind::kUnite ? ElementType::kUint32 : ElementType::kInt32;
-    communicator_.perform({.kind = kind, .type = type, .data = bytes_of(mine), .result = {}});
+    communicator_.perform({.kind = kind, .type = type, .data = bytes_of(mine)});
     for (std::size_t i = 0; i < size; ++i) {
       std::uint32_t expected = 0;
       for (std::size_t r = 0; r < workers(); ++r) {
@@ -80,7 +80,7 @@ class Worker {
 
   void broadcast(std::size_t size, int root, std::uint32_t salt) {
     std::vector<std::uint32_t> mine = values(size, salt);
-    communicator_.perform({.kind = CollectiveKind::kBroadcast, .root = root, .data = bytes_of(mine), .result = {}});
+    communicator_.perform({.kind = CollectiveKind::kBroadcast, .root = root, .data = bytes_of(mine)});
     for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(mine[i], value(static_cast<std::size_t>(root), i, salt));
   }
 

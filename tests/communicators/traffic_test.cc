@@ -9,7 +9,7 @@ namespace {
 
 double traffic(CollectiveKind kind, std::size_t bytes, int workers) {
   std::vector<std::byte> data(bytes);
-  return traffic_bytes({.kind = kind, .data = data, .result = {}}, workers);
+  return traffic_bytes({.kind = kind, .data = data}, workers);
 }
 
 TEST(Traffic, NobodySendsAlone) {
