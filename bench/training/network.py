@@ -69,7 +69,8 @@ def remove_abandoned() -> list[str]:
         owner = re.fullmatch(rf"{NAME_PREFIX}(\d+)-.*", path.name)
         if owner and not Path("/proc", owner[1]).exists():
             _delete_namespace(path.name)
-            removed.append(path.name)
+            if not path.exists():  # it may be another user's
+                removed.append(path.name)
     return removed
 
 
@@ -169,7 +170,7 @@ class Namespaces:
 def require_root() -> None:
     """NetworkError where this user may not make namespaces."""
     if os.geteuid() != 0:
-        raise NetworkError("making network namespaces needs root")
+        raise NetworkError("network namespaces need root, and this system gives users none")
 
 
 def _run(*command: str) -> None:

@@ -92,17 +92,11 @@ class Replica:
         return Costs(steps * (plain / 2 if self.spec in _HALVES else plain))
 
     def close(self) -> None:
-        """Lets go of what the hook holds (threads, process groups), if it can."""
-        detach = getattr(self._attachment, "close", None) or getattr(
-            self._attachment, "detach", None)
-        if detach:
-            detach()
-
-
-_WIRE_PHASES = {"wire", "wait"}
+        """Ends thinwire's threads and process groups; PyTorch's hooks hold none."""
+        if self._attachment is not None:
+            self._attachment.close()
 
 
 def _thinwire_costs(stats: dict) -> Costs:
-    seconds = stats.get("seconds", {})
-    busy = sum(value for phase, value in seconds.items() if phase not in _WIRE_PHASES)
-    return Costs(stats["traffic_bytes"], busy, stats.get("compression_error"), stats)
+    busy = sum(value for phase, value in stats["seconds"].items() if phase != "wire")
+    return Costs(stats["traffic_bytes"], busy, stats["compression_error"], stats)

@@ -60,13 +60,12 @@ def check(specs: list[str]) -> None:
     if not ours:
         return
     try:
-        import numpy
         import thinwire
     except ImportError as error:
         raise ValueError(f"{', '.join(ours)}: thinwire's Python package is missing ({error}); "
                          "./run builds it, and so does pip install .") from error
     for spec in ours:
         try:
-            thinwire.exchange([numpy.ones(8, numpy.float32)], thinwire_spec(spec))
-        except (ValueError, RuntimeError) as error:
+            thinwire.canonical_spec(thinwire_spec(spec))
+        except thinwire.Error as error:
             raise ValueError(f"{spec!r}: {error}") from error

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.training import comparison, data, network, results, specs, table  # noqa: E402
+from bench.training import comparison, data, network, results, rootless, specs, table  # noqa: E402
 from bench.training.__main__ import parser  # noqa: E402
 from bench.training.settings import FASHION_MNIST  # noqa: E402
 
@@ -247,6 +247,24 @@ def test_what_a_killed_job_left_behind_is_deleted_and_nothing_else():
         assert abandoned not in _ours() and living in _ours()
     finally:
         subprocess.run(["ip", "netns", "delete", living], check=True)
+
+
+def test_users_without_root_get_namespaces_of_their_own_or_stay_where_they_are(monkeypatch):
+    started = []
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "execvp", lambda name, command: started.append(command))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    rootless.enter(["--link", "1gbit"])
+    if rootless._allowed():
+        assert started[0][0] == "unshare" and started[0][-2:] == ["--link", "1gbit"]
+        rootless.enter([])  # inside, and still no root: not again
+    assert len(started) == rootless._allowed()
+
+
+def test_without_namespaces_a_job_is_told_so(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(network.NetworkError, match="root"):
+        network.Namespaces(2, network.parse_link("1gbit")).__enter__()
 
 
 # The job, small
