@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -11,8 +13,30 @@
 
 namespace thinwire {
 
-// Stages of an exchange that are timed apart.
+// Parts of an exchange that are timed apart.
 enum class Phase : std::uint8_t { kSetup, kEncode, kDecode };
+
+// Counts the seconds an exchange spends in each phase, while it runs.
+class PhaseClock {
+ public:
+  void start() { since_ = Clock::now(); }
+  void stop() {
+    const Clock::time_point now = Clock::now();
+    seconds_[static_cast<std::size_t>(phase_)] += std::chrono::duration<double>(now - since_).count();
+    since_ = now;
+  }
+  void enter(Phase phase) {
+    stop();
+    phase_ = phase;
+  }
+  double seconds(Phase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Phase phase_ = Phase::kEncode;
+  Clock::time_point since_{};
+  std::array<double, 3> seconds_{};
+};
 
 class Context {
  public:
@@ -24,14 +48,19 @@ class Context {
   std::uint64_t seed() const { return seed_; }
   Scratch& scratch() { return *scratch_; }
 
-  // The phase that time is counted for from now on; a strategy says when decoding begins.
-  Phase phase = Phase::kEncode;
+  // Time is counted for this phase from now on; a strategy says when decoding begins.
+  void enter(Phase phase) { clock_.enter(phase); }
+  PhaseClock& clock() { return clock_; }
+
+  // What the collectives awaited from now on are for.
   Purpose purpose = Purpose::kPayload;
 
   // In: whether what this worker holds in the rest of the bucket, beyond the message at hand, is finite. A strategy adds
   // what it finds in the message and tells all workers in the message's first round.
   bool finite = true;
-  // Out: some worker's bucket is not finite. Then the strategy has written no mean and changed no residual.
+  // In: whether any_non_finite must be found out, because residuals depend on it. If not, a NaN just stays one in a sum.
+  bool flag_needed = false;
+  // Out: some worker's bucket is not finite. Then no piece is done, and all are put back.
   bool any_non_finite = false;
 
   Await sum(std::span<float> values) { return in_place(CollectiveKind::kSum, ElementType::kFloat32, values); }
@@ -65,6 +94,7 @@ class Context {
   int world_size_;
   std::uint64_t seed_;
   Scratch* scratch_;
+  PhaseClock clock_;
 };
 
 }  // namespace thinwire

@@ -31,7 +31,7 @@ struct Piece {
   std::span<float> gradient;
   std::span<float> residual;  // empty without feedback
   CompressorMemory* memory = nullptr;
-  bool used = true;  // whether this worker's gradient of the whole parameter has any non-zero value
+  bool used = true;  // whether this worker's gradient has any non-zero value here
   enum class Stage : std::uint8_t { kFresh, kOpen, kDone } stage = Stage::kFresh;
 
   bool has_residual() const { return !residual.empty(); }
@@ -46,6 +46,7 @@ struct Work {
   std::span<Piece> pieces;
   std::uint64_t elements = 0;  // of all pieces
   float gradient_scale = 1;    // gradients are multiplied by this before the residual is added
+  double energy = 0;           // sum of squares of the values, as pieces are opened
 };
 
 // A whole parameter, for what must be seen before its pieces travel.

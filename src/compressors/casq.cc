@@ -1,0 +1,189 @@
+#include "compressors/casq.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "compressors/clusters.h"
+#include "core/bytes.h"
+#include "kernels/codes.h"
+#include "kernels/statistics.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+using kernels::SignedHistogram;
+
+constexpr int kLargestClusters = 1 << kernels::kMaxClusterBits;
+constexpr std::size_t kCounts = 2 * SignedHistogram::kBins;  // of one parameter's histogram
+constexpr std::uint64_t kTrainingChunks = 32;                // a parameter is trained on a million values at most
+using Table = std::array<float, kLargestClusters>;
+
+class Thresholds : public CompressorMemory {
+ public:
+  explicit Thresholds(std::vector<float> untrained) : values_(std::move(untrained)) {}
+
+  std::span<const float> values() const { return values_; }
+  void train(std::span<const std::int32_t> counts) {
+    if (std::any_of(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; }))
+      values_ = optimal_thresholds(counts, static_cast<int>(values_.size()) + 1);
+  }
+
+  std::vector<std::byte> save() const override {
+    std::vector<std::byte> saved(1 + values_.size() * sizeof(float));
+    ByteWriter writer(saved);
+    writer.write(kVersion);
+    writer.write_all(values());
+    return saved;
+  }
+
+  void load(std::span<const std::byte> saved) override {
+    ByteReader reader(saved, "a saved state of casq");
+    if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
+      throw PayloadError("a saved state of casq has version " + std::to_string(version) + "; this thinwire reads version " +
+                         std::to_string(kVersion));
+    std::vector<float> loaded(values_.size());
+    reader.read_into(std::span<float>(loaded));
+    reader.expect_end();
+    const bool finite = std::all_of(loaded.begin(), loaded.end(), [](float value) { return std::isfinite(value); });
+    if (!finite || !std::is_sorted(loaded.begin(), loaded.end()))
+      throw PayloadError("a saved state of casq holds thresholds that are not finite and ascending");
+    values_ = std::move(loaded);
+  }
+
+ private:
+  static constexpr std::uint8_t kVersion = 1;
+  std::vector<float> values_;  // normalised, ascending
+};
+
+// What the first step's clusters are made from if there is nothing to train on: the Laplace distribution, which gradients
+// resemble more than any other that needs no parameter.
+std::vector<float> laplace_thresholds(int clusters) {
+  constexpr double kMass = 1e6;
+  std::vector<std::int32_t> counts(kCounts);
+  for (int bin = 0; bin < SignedHistogram::kBins; ++bin) {
+    const double below = bin == 0 ? 0 : kernels::histogram_lower_edge(bin);
+    const double mass = std::exp(-below) - std::exp(-kernels::histogram_lower_edge(bin + 1));
+    counts[static_cast<std::size_t>(bin)] = static_cast<std::int32_t>(kMass * mass);
+    counts[static_cast<std::size_t>(bin + SignedHistogram::kBins)] = counts[static_cast<std::size_t>(bin)];
+  }
+  return optimal_thresholds(counts, clusters);
+}
+
+float mean_magnitude(const kernels::Magnitudes& magnitudes, std::size_t elements) {
+  return elements == 0 ? 0 : magnitudes.sum_abs / static_cast<float>(elements);
+}
+
+// Adds a parameter's values to its histogram, chunks spread evenly where there are many.
+void count_values(const ParameterView& parameter, std::span<float> chunk, std::span<std::int32_t> counts) {
+  const std::uint64_t chunks = (parameter.elements() + kChunkElements - 1) / kChunkElements;
+  const std::uint64_t trained = std::min(chunks, kTrainingChunks);
+  for (std::uint64_t i = 0; i < trained; ++i) {
+    const std::uint64_t first = i * chunks / trained * kChunkElements;
+    const auto values = chunk.first(std::min(kChunkElements, parameter.elements() - first));
+    parameter.read(first, values);
+    const kernels::Magnitudes magnitudes = kernels::measure(values);
+    const float scale = mean_magnitude(magnitudes, values.size());
+    const float inverse = 1.0f / scale;
+    if (magnitudes.finite && std::isfinite(inverse) && scale > 0) kernels::add_to_histogram(values, inverse, counts);
+  }
+}
+
+// Brings a chunk's values near 1 by a power of two while they are encoded, if their squares or sums could leave the range
+// of float, and back at the end.
+class InFloatRange {
+ public:
+  InFloatRange(std::span<float> values, const kernels::Magnitudes& magnitudes) : values_(values), magnitudes_(magnitudes) {
+    constexpr float kSmallest = 1e-18f, kLargest = 1e15f;
+    if (magnitudes.largest == 0 || (magnitudes.largest >= kSmallest && magnitudes.largest <= kLargest)) return;
+    exponent_ = std::clamp(std::ilogb(magnitudes.largest), -126, 126);
+    kernels::multiply(values_, std::ldexp(1.0f, -exponent_));
+    magnitudes_ = kernels::measure(values_);
+  }
+
+  const kernels::Magnitudes& magnitudes() const { return magnitudes_; }
+
+  void undo(std::span<float> table) const {
+    if (exponent_ == 0) return;
+    kernels::multiply(values_, std::ldexp(1.0f, exponent_));
+    kernels::multiply(table, std::ldexp(1.0f, exponent_));
+  }
+
+ private:
+  std::span<float> values_;
+  kernels::Magnitudes magnitudes_;
+  int exponent_ = 0;
+};
+
+}  // namespace
+
+Casq::Casq(int bits, std::uint64_t retrain)
+    : bits_(bits), retrain_(retrain), untrained_(laplace_thresholds(1 << bits)) {}
+
+Exchange Casq::exchange(Work& work, Context& context) const { return gather_and_average(*this, work, context); }
+
+std::unique_ptr<CompressorMemory> Casq::make_memory() const { return std::make_unique<Thresholds>(untrained_); }
+
+bool Casq::needs_preparation(std::uint64_t steps) const { return steps % retrain_ == 0; }
+
+Exchange Casq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
+  auto counts = context.scratch().take<std::int32_t>(parameters.size() * kCounts);
+  auto chunk = context.scratch().take<float>(kChunkElements);
+  std::fill(counts.begin(), counts.end(), 0);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    count_values(*parameters[i], chunk, counts.subspan(i * kCounts, kCounts));
+  Await round = context.sum(counts);
+  co_await round;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    static_cast<Thresholds&>(parameters[i]->memory()).train(counts.subspan(i * kCounts, kCounts));
+}
+
+std::size_t Casq::encoded_bytes(std::size_t elements) const {
+  return clusters() * sizeof(float) + kernels::packed_bytes(elements, bits_);
+}
+
+void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const {
+  const std::span<float> values = piece.values();
+  const InFloatRange range(values, magnitudes);
+  const float scale = mean_magnitude(range.magnitudes(), values.size());
+  const std::span<const float> normalised = static_cast<const Thresholds&>(*piece.memory).values();
+  Table thresholds;
+  std::transform(normalised.begin(), normalised.end(), thresholds.begin(), [scale](float t) { return t * scale; });
+
+  ByteWriter writer(encoded);
+  const auto table_bytes = writer.take(clusters() * sizeof(float));
+  const auto codes = writer.take(writer.left());
+  const kernels::ClusterSums sums =
+      kernels::assign(values, std::span<const float>(thresholds).first(clusters() - 1), bits_, codes);
+  Table means{};
+  const auto table = std::span<float>(means).first(clusters());
+  for (std::size_t c = 0; c < table.size(); ++c)
+    if (sums.count[c] > 0) table[c] = sums.sum[c] / static_cast<float>(sums.count[c]);
+  if (piece.has_residual()) kernels::look_up_subtract(codes, bits_, table, values);
+  range.undo(table);
+  ByteWriter(table_bytes).write_all(std::span<const float>(table));
+}
+
+void Casq::check(std::span<const std::byte> encoded, std::size_t /*elements*/) const {
+  Table means;
+  const auto table = std::span<float>(means).first(clusters());
+  ByteReader(encoded, "a chunk of casq").read_into(table);
+  if (!std::all_of(table.begin(), table.end(), [](float mean) { return std::isfinite(mean); }))
+    throw PayloadError("a chunk of casq holds a cluster mean that is not finite");
+}
+
+void Casq::decode(std::span<const std::byte> encoded, float weight, bool add, std::span<float> mean) const {
+  ByteReader reader(encoded, "a chunk of casq");
+  Table means;
+  const auto table = std::span<float>(means).first(clusters());
+  reader.read_into(table);
+  for (float& entry : table) entry *= weight;
+  const auto codes = reader.take(reader.left());
+  if (add)
+    kernels::look_up_add(codes, bits_, table, mean);
+  else
+    kernels::look_up(codes, bits_, table, mean);
+}
+
+}  // namespace thinwire

@@ -1,0 +1,141 @@
+#include "compressors/clusters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/statistics.h"
+
+namespace thinwire {
+namespace {
+
+using Histogram = kernels::SignedHistogram;
+
+struct Point {
+  double value;
+  double weight;
+};
+
+// Ascending magnitudes of one sign, where there are any.
+std::vector<Point> points_of(std::span<const std::int32_t> counts) {
+  std::vector<Point> points;
+  for (int bin = 0; bin < Histogram::kBins; ++bin)
+    if (counts[static_cast<std::size_t>(bin)] > 0)
+      points.push_back({kernels::histogram_centre(bin), static_cast<double>(counts[static_cast<std::size_t>(bin)])});
+  return points;
+}
+
+// The best division of the first so many points into k clusters, for every k up to a largest.
+class IntervalClusters {
+ public:
+  IntervalClusters(std::vector<Point> points, int largest_k) : points_(std::move(points)) {
+    sum_prefixes();
+    const std::size_t size = points_.size() + 1;
+    error_.assign(static_cast<std::size_t>(largest_k) + 1, std::vector<double>(size, kInfinite));
+    start_.assign(error_.size(), std::vector<std::size_t>(size, 0));
+    error_[0][0] = 0;
+    for (std::size_t k = 1; k < error_.size(); ++k) {
+      error_[k][0] = 0;
+      solve(k, 1, points_.size(), 0, points_.size() - 1);
+    }
+  }
+
+  double error(int k) const { return error_[static_cast<std::size_t>(k)].back(); }
+
+  // k - 1 ascending magnitudes between the clusters: midway between neighbours' means, as Lloyd's condition wants.
+  std::vector<double> boundaries(int k) const {
+    std::vector<double> boundaries;
+    std::size_t end = points_.size();
+    for (auto cluster = static_cast<std::size_t>(k); cluster > 1; --cluster) {
+      const std::size_t begin = start_[cluster][end];
+      const std::size_t before = start_[cluster - 1][begin];
+      boundaries.push_back(between(before, begin, end));
+      end = begin;
+    }
+    std::reverse(boundaries.begin(), boundaries.end());
+    return boundaries;
+  }
+
+ private:
+  static constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+  void sum_prefixes() {
+    weight_.assign(1, 0);
+    first_.assign(1, 0);
+    second_.assign(1, 0);
+    for (const Point& point : points_) {
+      weight_.push_back(weight_.back() + point.weight);
+      first_.push_back(first_.back() + point.weight * point.value);
+      second_.push_back(second_.back() + point.weight * point.value * point.value);
+    }
+  }
+
+  double mean(std::size_t begin, std::size_t end) const {
+    return (first_[end] - first_[begin]) / (weight_[end] - weight_[begin]);
+  }
+
+  // Sum of squared distances from the mean of the points [begin, end).
+  double spread(std::size_t begin, std::size_t end) const {
+    if (begin + 1 >= end) return 0;
+    const double sum = first_[end] - first_[begin];
+    return std::max(0.0, second_[end] - second_[begin] - sum * sum / (weight_[end] - weight_[begin]));
+  }
+
+  // Fills error_[k] for the ends [low, high], whose last cluster starts within [start_low, start_high]: starts never go
+  // back as the end advances.
+  void solve(std::size_t k, std::size_t low, std::size_t high, std::size_t start_low, std::size_t start_high) {
+    if (points_.empty() || low > high) return;
+    const std::size_t end = low + (high - low) / 2;
+    double best = kInfinite;
+    std::size_t best_start = std::min(start_low, end - 1);
+    for (std::size_t start = start_low; start <= std::min(start_high, end - 1); ++start) {
+      const double error = error_[k - 1][start] + spread(start, end);
+      if (error < best) {
+        best = error;
+        best_start = start;
+      }
+    }
+    error_[k][end] = best;
+    start_[k][end] = best_start;
+    solve(k, low, end - 1, start_low, best_start);
+    solve(k, end + 1, high, best_start, start_high);
+  }
+
+  // The boundary between the clusters [before, begin) and [begin, end); either may be empty.
+  double between(std::size_t before, std::size_t begin, std::size_t end) const {
+    if (begin == end) return points_.empty() ? 0 : points_.back().value;
+    if (before == begin) return 0.5 * points_[begin].value;
+    return 0.5 * (mean(before, begin) + mean(begin, end));
+  }
+
+  std::vector<Point> points_;
+  std::vector<double> weight_, first_, second_;     // prefix sums
+  std::vector<std::vector<double>> error_;          // [k][end]
+  std::vector<std::vector<std::size_t>> start_;     // [k][end]: where the last cluster starts
+};
+
+// How many clusters the negative side gets: the least total error, and the most even division among equals.
+int negative_clusters(const IntervalClusters& negative, const IntervalClusters& positive, int clusters) {
+  int best = clusters / 2;
+  for (int count = 1; count < clusters; ++count)
+    if (negative.error(count) + positive.error(clusters - count) < negative.error(best) + positive.error(clusters - best))
+      best = count;
+  return best;
+}
+
+}  // namespace
+
+std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters) {
+  const IntervalClusters negative(points_of(counts.first(Histogram::kBins)), clusters - 1);
+  const IntervalClusters positive(points_of(counts.subspan(Histogram::kBins)), clusters - 1);
+  const int negatives = negative_clusters(negative, positive, clusters);
+
+  std::vector<float> thresholds;
+  for (const double boundary : negative.boundaries(negatives)) thresholds.push_back(-static_cast<float>(boundary));
+  std::reverse(thresholds.begin(), thresholds.end());
+  thresholds.push_back(0);
+  for (const double boundary : positive.boundaries(clusters - negatives)) thresholds.push_back(static_cast<float>(boundary));
+  return thresholds;
+}
+
+}  // namespace thinwire

@@ -1,0 +1,20 @@
+// Optimal clusters of values on a line, for CASQ: exact one-dimensional k-means on a histogram.
+//
+// On a line k-means needs no random start: clusters are intervals, so dynamic programming finds the least possible
+// error (Bruce 1965; the divide-and-conquer form needs O(k n log n)). No seed, no empty cluster that needs a rule, and the
+// same thresholds on every worker that holds the same counts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace thinwire {
+
+// Counts by sign and magnitude, as kernels::add_to_histogram makes them (2 kBins). Returns clusters - 1 ascending
+// thresholds on the signed line, one of which is 0: no cluster mixes signs. How many clusters each sign gets (at least
+// one) is part of what is optimised. Where there are fewer distinct values than clusters, thresholds coincide and some
+// clusters stay empty.
+std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters);
+
+}  // namespace thinwire

@@ -1,0 +1,32 @@
+// What every compressor offers to the reducer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/context.h"
+#include "core/exchange.h"
+#include "core/work.h"
+
+namespace thinwire {
+
+// Stateless itself: what must be remembered is in the pieces' residual and memory. Used by several lanes at once.
+class Compressor {
+ public:
+  virtual ~Compressor() = default;
+
+  // Averages one message over all workers; see Work for the contract. `work` and `context` outlive the exchange.
+  virtual Exchange exchange(Work& work, Context& context) const = 0;
+
+  // For compressors that remember something of a parameter, beyond the residual; else null.
+  virtual std::unique_ptr<CompressorMemory> make_memory() const { return nullptr; }
+
+  // Whether a parameter must be seen whole before its pieces travel. `steps`: its reductions so far, the same number on
+  // every worker.
+  virtual bool needs_preparation(std::uint64_t /*steps*/) const { return false; }
+  // Precedes the parameters' messages, in their lane. Every worker prepares the same parameters.
+  virtual Exchange prepare(std::span<const ParameterView* const> /*parameters*/, Context& /*context*/) const { co_return; }
+};
+
+}  // namespace thinwire

@@ -1,0 +1,22 @@
+// bf16 and fp16: values are divided by the world size, rounded to 16 bits and summed by all-reduce. One round, 16 bits an
+// element, one pass each way. Dividing first keeps fp16's sum from overflowing; a single value beyond 65504 times the world
+// size becomes infinite. The sum is rounded by the engine at every addition, which no residual sees.
+#pragma once
+
+#include "compressors/compressor.h"
+
+namespace thinwire {
+
+class Half : public Compressor {
+ public:
+  // `type`: kBfloat16 or kFloat16.
+  explicit Half(ElementType type);
+  Exchange exchange(Work& work, Context& context) const override;
+
+ private:
+  struct Format;
+  ElementType type_;
+  const Format* format_;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,120 @@
+#include "compressors/registry.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "compressors/casq.h"
+#include "compressors/half.h"
+#include "compressors/none.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+using Kind = SpecParameter::Kind;
+
+struct Row {
+  CompressorInfo info;
+  std::unique_ptr<const Compressor> (*make)(const SpecValues& values);
+};
+
+SpecParameter feedback(const char* default_value) {
+  return {.name = "feedback", .kind = Kind::kChoice, .default_value = default_value, .choices = {"off", "on"},
+          .help = "error feedback: what was not sent is added to the next step's gradient"};
+}
+
+Row none() {
+  return {{.name = "none",
+           .description = "no compression: float32 values, summed",
+           .wire_id = 1,
+           .aggregation = Aggregation::kLinear,
+           .lossless = true,
+           .unbiased = true,
+           .contractive = true,
+           .parameters = {},
+           .reference = "ring all-reduce: Patarasuk and Yuan, JPDC 69, 2009"},
+          [](const SpecValues&) -> std::unique_ptr<const Compressor> { return std::make_unique<None>(); }};
+}
+
+Row half(const char* name, const char* description, std::uint8_t wire_id, ElementType type) {
+  return {{.name = name,
+           .description = description,
+           .wire_id = wire_id,
+           .aggregation = Aggregation::kLinear,
+           .contractive = true,
+           .parameters = {feedback("off")},
+           .reference = type == ElementType::kBfloat16 ? "Kalamkar et al., arXiv 1905.12322" : "IEEE 754-2008, binary16"},
+          type == ElementType::kBfloat16
+              ? [](const SpecValues&) -> std::unique_ptr<const Compressor> { return std::make_unique<Half>(ElementType::kBfloat16); }
+              : [](const SpecValues&) -> std::unique_ptr<const Compressor> { return std::make_unique<Half>(ElementType::kFloat16); }};
+}
+
+Row casq() {
+  return {{.name = "casq",
+           .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
+           .wire_id = Casq::kWireId,
+           .wire_version = Casq::kWireVersion,
+           .aggregation = Aggregation::kGather,
+           .contractive = true,
+           .parameters = {{.name = "bits", .kind = Kind::kInteger, .default_value = "2", .minimum = 1, .maximum = 4,
+                           .choices = {}, .help = "bits an entry; 2^bits clusters"},
+                          {.name = "retrain", .kind = Kind::kInteger, .default_value = "100", .minimum = 1,
+                           .maximum = 1e9, .choices = {}, .help = "steps between trainings of the clusters"},
+                          feedback("on")},
+           .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
+          [](const SpecValues& values) -> std::unique_ptr<const Compressor> {
+            return std::make_unique<Casq>(static_cast<int>(values.integer("bits")),
+                                          static_cast<std::uint64_t>(values.integer("retrain")));
+          }};
+}
+
+// "none" first, then by name.
+const std::vector<Row>& rows() {
+  static const std::vector<Row> rows = {
+      none(),
+      half("bf16", "values rounded to bfloat16 (8 exponent, 7 fraction bits), summed", 2, ElementType::kBfloat16),
+      casq(),
+      half("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
+           ElementType::kFloat16),
+  };
+  return rows;
+}
+
+const Row& row_of(const std::string& name) {
+  std::string known;
+  for (const Row& row : rows()) {
+    if (row.info.name == name) return row;
+    known += (known.empty() ? "" : ", ") + row.info.name;
+  }
+  throw ArgumentError("there is no compressor '" + name + "'; there are " + known);
+}
+
+}  // namespace
+
+std::span<const CompressorInfo> compressors() {
+  static const std::vector<CompressorInfo> infos = [] {
+    std::vector<CompressorInfo> result;
+    for (const Row& row : rows()) result.push_back(row.info);
+    return result;
+  }();
+  return infos;
+}
+
+ChosenCompressor make_compressor(std::string_view text) {
+  const Spec spec = Spec::parse(text);
+  const Row& row = row_of(spec.stages.front().name);
+  if (spec.stages.size() > 1)
+    throw ArgumentError("compressor '" + row.info.name + "' takes no further stage, but '" + spec.stages[1].name +
+                        "' follows it in '" + std::string(text) + "'");
+  const SpecValues values(spec.stages.front(), row.info);
+  ChosenCompressor chosen;
+  chosen.info = &row.info;
+  chosen.canonical = Spec{{values.canonical()}}.text();
+  chosen.feedback = values.has("feedback") && values.choice("feedback") == "on";
+  chosen.compressor = row.make(values);
+  return chosen;
+}
+
+std::string canonical_spec(const std::string& spec) { return make_compressor(spec).canonical; }
+
+}  // namespace thinwire

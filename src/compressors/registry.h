@@ -1,0 +1,25 @@
+// Rows that can make compressors. To add one: its header and source, a row in registry.cc, a line in CMakeLists.txt.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "compressors/compressor.h"
+#include "compressors/spec_values.h"
+#include "thinwire/registry.h"
+
+namespace thinwire {
+
+// A spec string, understood.
+struct ChosenCompressor {
+  const CompressorInfo* info = nullptr;
+  std::string canonical;  // the spec with every value written out
+  bool feedback = false;  // whether a residual is kept
+  std::unique_ptr<const Compressor> compressor;
+};
+
+// Throws ArgumentError.
+ChosenCompressor make_compressor(std::string_view spec);
+
+}  // namespace thinwire

@@ -1,0 +1,71 @@
+#include "reducer/plan.h"
+
+#include <algorithm>
+
+#include "core/work.h"
+
+namespace thinwire {
+namespace {
+
+// The grid's step within a parameter: a whole number of the compressor's units.
+std::uint64_t chunk_elements(const Parameter& parameter, Unit unit) {
+  const std::uint64_t elements = parameter.elements();
+  if (unit == Unit::kParameter) return std::max<std::uint64_t>(elements, 1);
+  if (unit == Unit::kElement || parameter.shape.empty() || elements == 0) return kChunkElements;
+  const std::uint64_t row = elements / static_cast<std::uint64_t>(parameter.shape.front());
+  return std::max(row, kChunkElements / row * row);
+}
+
+class Planner {
+ public:
+  Planner(const Layout& layout, const Policy& policy, std::span<const std::uint32_t> parameters)
+      : layout_(layout), policy_(policy), parameters_(parameters) {}
+
+  BucketPlan plan() {
+    for (std::uint32_t entry = 0; entry < parameters_.size(); ++entry) entries_of(chosen(entry)).push_back(entry);
+    std::stable_sort(plan_.groups.begin(), plan_.groups.end(), [](const PreparedGroup& a, const PreparedGroup& b) {
+      return a.chosen->feedback && !b.chosen->feedback;
+    });
+    for (const PreparedGroup& group : plan_.groups) {
+      start_message(group.chosen);
+      for (const std::uint32_t entry : group.entries) add_parameter(entry, *group.chosen);
+    }
+    std::erase_if(plan_.messages, [](const MessagePlan& message) { return message.chunks.empty(); });
+    return std::move(plan_);
+  }
+
+ private:
+  const ChosenCompressor& chosen(std::uint32_t entry) const { return policy_.compressor_of(parameters_[entry]); }
+
+  std::vector<std::uint32_t>& entries_of(const ChosenCompressor& compressor) {
+    for (PreparedGroup& group : plan_.groups)
+      if (group.chosen == &compressor) return group.entries;
+    return plan_.groups.emplace_back(PreparedGroup{&compressor, {}}).entries;
+  }
+
+  void start_message(const ChosenCompressor* compressor) { plan_.messages.push_back({compressor, {}, 0}); }
+
+  void add_parameter(std::uint32_t entry, const ChosenCompressor& compressor) {
+    const Parameter& parameter = layout_.parameters()[parameters_[entry]];
+    const std::uint64_t step = chunk_elements(parameter, compressor.info->unit);
+    for (std::uint64_t first = 0; first < parameter.elements(); first += step) {
+      const std::uint64_t elements = std::min(step, parameter.elements() - first);
+      if (plan_.messages.back().elements + elements > kMessageElements) start_message(&compressor);
+      plan_.messages.back().chunks.push_back({entry, first, elements});
+      plan_.messages.back().elements += elements;
+    }
+  }
+
+  const Layout& layout_;
+  const Policy& policy_;
+  std::span<const std::uint32_t> parameters_;
+  BucketPlan plan_;
+};
+
+}  // namespace
+
+BucketPlan plan_bucket(const Layout& layout, const Policy& policy, std::span<const std::uint32_t> parameters) {
+  return Planner(layout, policy, parameters).plan();
+}
+
+}  // namespace thinwire

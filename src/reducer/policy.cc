@@ -1,0 +1,35 @@
+#include "reducer/policy.h"
+
+#include <fnmatch.h>
+
+namespace thinwire {
+namespace {
+
+constexpr std::uint64_t kSmallElements = 1024;
+
+const std::string& spec_for(const Parameter& parameter, const ReducerOptions& options) {
+  static const std::string uncompressed = "none";
+  for (const Rule& rule : options.rules)
+    if (fnmatch(rule.pattern.c_str(), parameter.name.c_str(), 0) == 0) return rule.spec;
+  return options.small_uncompressed && is_small(parameter) ? uncompressed : options.compressor;
+}
+
+}  // namespace
+
+bool is_small(const Parameter& parameter) {
+  return parameter.shape.size() < 2 || parameter.elements() < kSmallElements;
+}
+
+Policy::Policy(const Layout& layout, const ReducerOptions& options) {
+  make(options.compressor);
+  for (const Rule& rule : options.rules) make(rule.spec);
+  for (const Parameter& parameter : layout.parameters()) chosen_.push_back(make(spec_for(parameter, options)));
+}
+
+const ChosenCompressor* Policy::make(const std::string& spec) {
+  ChosenCompressor chosen = make_compressor(spec);
+  const std::string key = chosen.canonical;
+  return &made_.try_emplace(key, std::move(chosen)).first->second;
+}
+
+}  // namespace thinwire

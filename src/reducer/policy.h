@@ -1,0 +1,29 @@
+// Which parameter travels by which compressor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compressors/registry.h"
+#include "thinwire/layout.h"
+#include "thinwire/reducer.h"
+
+namespace thinwire {
+
+class Policy {
+ public:
+  // Throws ArgumentError for a spec that is not allowed, also if no parameter uses it.
+  Policy(const Layout& layout, const ReducerOptions& options);
+
+  const ChosenCompressor& compressor_of(std::size_t parameter) const { return *chosen_[parameter]; }
+
+ private:
+  const ChosenCompressor* make(const std::string& spec);
+
+  std::map<std::string, ChosenCompressor> made_;  // by canonical spec
+  std::vector<const ChosenCompressor*> chosen_;   // by parameter
+};
+
+}  // namespace thinwire

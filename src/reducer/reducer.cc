@@ -1,0 +1,185 @@
+#include "thinwire/reducer.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "core/fingerprint.h"
+#include "reducer/bucket_reduction.h"
+#include "reducer/plan.h"
+#include "reducer/policy.h"
+#include "reducer/reduction.h"
+#include "thinwire/errors.h"
+#include "thinwire/version.h"
+
+namespace thinwire {
+namespace {
+
+void check(const ReducerOptions& options) {
+  if (options.world_size < 1)
+    throw ArgumentError("world_size is " + std::to_string(options.world_size) + "; it must be at least 1");
+  if (options.rank < 0 || options.rank >= options.world_size)
+    throw ArgumentError("rank is " + std::to_string(options.rank) + "; with " + std::to_string(options.world_size) +
+                        " workers it must be from 0 to " + std::to_string(options.world_size - 1));
+  if (options.lanes < 1) throw ArgumentError("lanes is " + std::to_string(options.lanes) + "; it must be at least 1");
+}
+
+std::string quoted(const std::string& name) { return "parameter '" + name + "'"; }
+
+}  // namespace
+
+struct Reducer::Impl {
+  Impl(Layout the_layout, ReducerOptions the_options)
+      : layout(std::move(the_layout)),
+        options((check(the_options), std::move(the_options))),
+        policy(layout, options),
+        slots(layout.parameters().size()),
+        lanes(static_cast<std::size_t>(options.lanes)) {}
+
+  void check_gradients(std::span<const ParameterGradient> gradients) const;
+  const BucketPlan& plan_of(const std::vector<std::uint32_t>& parameters);
+  double plain_traffic(std::span<const ParameterGradient> gradients) const;
+  void check_state(const ParameterState& state, std::size_t index) const;
+
+  const Layout layout;
+  const ReducerOptions options;
+  const Policy policy;
+  std::vector<ParameterSlot> slots;
+  std::vector<Lane> lanes;
+  CounterTotal counters;
+  std::mutex plans_mutex;
+  std::map<std::vector<std::uint32_t>, BucketPlan> plans;  // by the bucket's parameters
+};
+
+void Reducer::Impl::check_gradients(std::span<const ParameterGradient> gradients) const {
+  for (const ParameterGradient& gradient : gradients) {
+    if (gradient.parameter >= slots.size())
+      throw ArgumentError("there is no parameter " + std::to_string(gradient.parameter) + "; the layout has " +
+                          std::to_string(slots.size()));
+    const Parameter& parameter = layout.parameters()[gradient.parameter];
+    if (gradient.type != ElementType::kFloat32 && gradient.type != ElementType::kBfloat16 &&
+        gradient.type != ElementType::kFloat16)
+      throw ArgumentError("the gradient of " + quoted(parameter.name) + " must be float32, bfloat16 or float16");
+    const std::uint64_t bytes = parameter.elements() * element_bytes(gradient.type);
+    if (gradient.data.size() != bytes)
+      throw ArgumentError("the gradient of " + quoted(parameter.name) + " has " + std::to_string(gradient.data.size()) +
+                          " bytes; its " + std::to_string(parameter.elements()) + " elements take " + std::to_string(bytes));
+  }
+}
+
+// Plans are never removed, so references to them stay good.
+const BucketPlan& Reducer::Impl::plan_of(const std::vector<std::uint32_t>& parameters) {
+  const std::lock_guard lock(plans_mutex);
+  const auto found = plans.find(parameters);
+  if (found != plans.end()) return found->second;
+  std::vector<std::uint32_t> sorted = parameters;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw ArgumentError("a parameter occurs twice in one reduction");
+  return plans.emplace(parameters, plan_bucket(layout, policy, parameters)).first->second;
+}
+
+double Reducer::Impl::plain_traffic(std::span<const ParameterGradient> gradients) const {
+  double bytes = 0;
+  for (const ParameterGradient& gradient : gradients)
+    bytes += traffic_bytes({.kind = CollectiveKind::kSum, .data = gradient.data, .result = {}}, options.world_size);
+  return bytes;
+}
+
+Reducer::Reducer(Layout layout, ReducerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(layout), std::move(options))) {}
+
+Reducer::~Reducer() = default;
+
+Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane, double loss_scale) {
+  if (lane < 0 || lane >= impl_->options.lanes)
+    throw ArgumentError("there is no lane " + std::to_string(lane) + "; this reducer has " + std::to_string(impl_->options.lanes));
+  if (!(loss_scale > 0 && loss_scale < 1e30))
+    throw ArgumentError("loss_scale is " + std::to_string(loss_scale) + "; it must be positive and finite");
+  impl_->check_gradients(gradients);
+  Lane& memory = impl_->lanes[static_cast<std::size_t>(lane)];
+  if (memory.busy)
+    throw ArgumentError("lane " + std::to_string(lane) + " has a reduction in flight; finish or destroy it first");
+  memory.gradients.assign(gradients.begin(), gradients.end());
+  memory.parameters.clear();
+  for (const ParameterGradient& gradient : gradients) memory.parameters.push_back(gradient.parameter);
+  const BucketPlan& plan = impl_->plan_of(memory.parameters);
+
+  const Context context(impl_->options.rank, impl_->options.world_size, impl_->options.seed, memory.scratch);
+  std::unique_ptr<Reduction::State> state(new Reduction::State(memory, impl_->counters, context));
+  state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
+  state->exchange = reduce_bucket({plan, impl_->slots, memory, state->context, state->counters, loss_scale,
+                                   impl_->options.measure_every});
+  return Reduction(std::move(state));
+}
+
+std::string Reducer::description() const {
+  const ReducerOptions& options = impl_->options;
+  std::string text = "thinwire " + std::string(version()) + ", compressor " + canonical_spec(options.compressor) + ", rules";
+  for (const Rule& rule : options.rules) text += " " + rule.pattern + " -> " + canonical_spec(rule.spec) + ";";
+  if (options.rules.empty()) text += " none;";
+  return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
+         std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
+         std::to_string(options.lanes) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
+         std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
+}
+
+std::uint64_t Reducer::fingerprint() const {
+  Fingerprint print;
+  print.add(description());
+  return print.value();
+}
+
+const Layout& Reducer::layout() const { return impl_->layout; }
+
+const std::string& Reducer::compressor_of(std::size_t index) const { return impl_->policy.compressor_of(index).canonical; }
+
+Counters Reducer::counters() const { return impl_->counters.get(); }
+
+std::vector<ParameterState> Reducer::state() const {
+  std::vector<ParameterState> states;
+  for (std::size_t i = 0; i < impl_->slots.size(); ++i) {
+    const ParameterSlot& slot = impl_->slots[i];
+    states.push_back({impl_->layout.parameters()[i].name, slot.steps, slot.residual,
+                      slot.memory ? slot.memory->save() : std::vector<std::byte>()});
+  }
+  return states;
+}
+
+void Reducer::Impl::check_state(const ParameterState& state, std::size_t index) const {
+  const Parameter& parameter = layout.parameters()[index];
+  if (state.name != parameter.name)
+    throw StateError("the saved state's parameter " + std::to_string(index) + " is '" + state.name + "', this reducer's is '" +
+                     parameter.name + "'");
+  if (!state.residual.empty() && !policy.compressor_of(index).feedback)
+    throw StateError("the saved state has a residual for " + quoted(parameter.name) + ", but " +
+                     policy.compressor_of(index).canonical + " keeps none");
+  if (!state.residual.empty() && state.residual.size() != parameter.elements())
+    throw StateError("the saved residual of " + quoted(parameter.name) + " has " + std::to_string(state.residual.size()) +
+                     " elements; the parameter has " + std::to_string(parameter.elements()));
+}
+
+void Reducer::load_state(std::span<const ParameterState> states) {
+  if (states.size() != impl_->slots.size())
+    throw StateError("the saved state has " + std::to_string(states.size()) + " parameters; this reducer has " +
+                     std::to_string(impl_->slots.size()));
+  std::vector<ParameterSlot> loaded(states.size());
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    impl_->check_state(states[i], i);
+    loaded[i].steps = states[i].steps;
+    loaded[i].residual = states[i].residual;
+    if (states[i].memory.empty()) continue;
+    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory();
+    if (!loaded[i].memory)
+      throw StateError("the saved state has a memory for " + quoted(states[i].name) + ", but " +
+                       impl_->policy.compressor_of(i).canonical + " keeps none");
+    try {
+      loaded[i].memory->load(states[i].memory);
+    } catch (const PayloadError& error) {
+      throw StateError(quoted(states[i].name) + ": " + error.what());
+    }
+  }
+  impl_->slots = std::move(loaded);
+}
+
+}  // namespace thinwire

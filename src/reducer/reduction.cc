@@ -1,0 +1,83 @@
+#include "reducer/reduction.h"
+
+#include "reducer/float_environment.h"
+
+namespace thinwire {
+
+void CounterTotal::add(const Counters& counters) {
+  const std::lock_guard lock(mutex_);
+  total_.reductions += counters.reductions;
+  total_.rounds += counters.rounds;
+  total_.elements += counters.elements;
+  total_.compressed_elements += counters.compressed_elements;
+  total_.setup_bytes += counters.setup_bytes;
+  total_.payload_bytes += counters.payload_bytes;
+  total_.second_bytes += counters.second_bytes;
+  total_.traffic_bytes += counters.traffic_bytes;
+  total_.plain_traffic_bytes += counters.plain_traffic_bytes;
+  total_.non_finite += counters.non_finite;
+  total_.setup_seconds += counters.setup_seconds;
+  total_.encode_seconds += counters.encode_seconds;
+  total_.wire_seconds += counters.wire_seconds;
+  total_.decode_seconds += counters.decode_seconds;
+  total_.measured_energy += counters.measured_energy;
+  total_.error_energy += counters.error_energy;
+}
+
+Counters CounterTotal::get() const {
+  const std::lock_guard lock(mutex_);
+  return total_;
+}
+
+Reduction::State::~State() {
+  exchange = Exchange();  // puts back what is not finished, while the lane is still ours
+  counters.setup_seconds = context.clock().seconds(Phase::kSetup);
+  counters.encode_seconds = context.clock().seconds(Phase::kEncode);
+  counters.decode_seconds = context.clock().seconds(Phase::kDecode);
+  total.add(counters);
+  lane.busy = false;
+}
+
+const Collective* Reduction::State::next() {
+  const FloatEnvironment environment;
+  const auto now = std::chrono::steady_clock::now();
+  if (waiting) counters.wire_seconds += std::chrono::duration<double>(now - handed_out).count();
+  waiting = false;
+  context.clock().start();
+  const Collective* const collective = exchange.next();
+  context.clock().stop();
+  if (!collective) return nullptr;
+  count(*collective);
+  waiting = true;
+  handed_out = std::chrono::steady_clock::now();
+  return collective;
+}
+
+void Reduction::State::count(const Collective& collective) {
+  ++counters.rounds;
+  counters.traffic_bytes += thinwire::traffic_bytes(collective, context.world_size());
+  switch (collective.purpose) {
+    case Purpose::kSetup:
+      counters.setup_bytes += collective.data.size();
+      break;
+    case Purpose::kPayload:
+      counters.payload_bytes += collective.data.size();
+      break;
+    case Purpose::kSecond:
+      counters.second_bytes += collective.data.size();
+      break;
+  }
+}
+
+Reduction::Reduction(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Reduction::Reduction(Reduction&&) noexcept = default;
+Reduction& Reduction::operator=(Reduction&&) noexcept = default;
+Reduction::~Reduction() = default;
+
+const Collective* Reduction::next() { return state_ ? state_->next() : nullptr; }
+
+void run(Reduction& reduction, Communicator& communicator) {
+  while (const Collective* collective = reduction.next()) communicator.perform(*collective);
+}
+
+}  // namespace thinwire

@@ -1,0 +1,46 @@
+// A reduction's own state: its exchange, its lane, and what it has counted so far.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "core/frame_pool.h"
+#include "reducer/bucket_reduction.h"
+
+namespace thinwire {
+
+// Where finished and abandoned reductions leave their figures.
+class CounterTotal {
+ public:
+  void add(const Counters& counters);
+  Counters get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Counters total_;
+};
+
+struct Reduction::State {
+  State(Lane& the_lane, CounterTotal& the_total, const Context& the_context)
+      : lane(the_lane), total(the_total), context(the_context) {
+    lane.busy = true;
+  }
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  static void* operator new(std::size_t bytes) { return take_frame(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) noexcept { return_frame(memory, bytes); }
+
+  const Collective* next();
+  void count(const Collective& collective);
+
+  Lane& lane;
+  CounterTotal& total;
+  Context context;
+  Counters counters;
+  bool waiting = false;  // a collective was handed out
+  std::chrono::steady_clock::time_point handed_out{};
+  Exchange exchange;
+};
+
+}  // namespace thinwire
