@@ -29,8 +29,11 @@ Counters CounterTotal::get() const {
   return total_;
 }
 
-Reduction::State::~State() {
-  exchange = Exchange();  // puts back what is not finished, while the lane is still ours
+// Gives the lane back, and the figures away. What the exchange has not finished it puts back.
+void Reduction::State::finish() {
+  if (finished) return;
+  finished = true;
+  { const Exchange ended = std::move(exchange); }
   counters.setup_seconds = context.clock().seconds(Phase::kSetup);
   counters.encode_seconds = context.clock().seconds(Phase::kEncode);
   counters.decode_seconds = context.clock().seconds(Phase::kDecode);
@@ -39,6 +42,7 @@ Reduction::State::~State() {
 }
 
 const Collective* Reduction::State::next() {
+  if (finished) return nullptr;
   const FloatEnvironment environment;
   const auto now = std::chrono::steady_clock::now();
   if (waiting) counters.wire_seconds += std::chrono::duration<double>(now - handed_out).count();
@@ -46,7 +50,10 @@ const Collective* Reduction::State::next() {
   context.clock().start();
   const Collective* const collective = exchange.next();
   context.clock().stop();
-  if (!collective) return nullptr;
+  if (!collective) {
+    finish();
+    return nullptr;
+  }
   count(*collective);
   waiting = true;
   handed_out = std::chrono::steady_clock::now();

@@ -25,19 +25,21 @@ struct Reduction::State {
       : lane(the_lane), total(the_total), context(the_context) {
     lane.busy = true;
   }
-  ~State();
+  ~State() { finish(); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   static void* operator new(std::size_t bytes) { return take_frame(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { return_frame(memory, bytes); }
 
   const Collective* next();
+  void finish();
   void count(const Collective& collective);
 
   Lane& lane;
   CounterTotal& total;
   Context context;
   Counters counters;
+  bool finished = false;
   bool waiting = false;  // a collective was handed out
   std::chrono::steady_clock::time_point handed_out{};
   Exchange exchange;
