@@ -1,7 +1,29 @@
-#include <nanobind/nanobind.h>
-
+#include "bindings.h"
 #include "thinwire/version.h"
 
+namespace thinwire::python {
+
+Layout make_layout(LayoutPairs pairs) {
+  std::vector<Parameter> parameters;
+  parameters.reserve(pairs.size());
+  for (auto& [name, shape] : pairs) parameters.push_back({std::move(name), std::move(shape)});
+  return Layout(std::move(parameters));
+}
+
+std::vector<Rule> make_rules(RulePairs pairs) {
+  std::vector<Rule> rules;
+  rules.reserve(pairs.size());
+  for (auto& [pattern, spec] : pairs) rules.push_back({std::move(pattern), std::move(spec)});
+  return rules;
+}
+
+}  // namespace thinwire::python
+
 NB_MODULE(_native, module) {
+  using namespace thinwire::python;
   module.def("version", &thinwire::version, "The library's version, \"major.minor.patch\".");
+  bind_errors(module);
+  bind_registry(module);
+  bind_trial(module);
+  bind_reducer(module);
 }

@@ -1,0 +1,210 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "bindings.h"
+#include "thinwire/errors.h"
+
+namespace thinwire::python {
+namespace {
+
+using Bucket = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<>;
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kSum:
+      return "sum";
+    case CollectiveKind::kMax:
+      return "max";
+    case CollectiveKind::kUnite:
+      return "unite";
+    case CollectiveKind::kGather:
+      return "gather";
+    case CollectiveKind::kScatter:
+      return "scatter";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+  }
+  return "unknown";
+}
+
+nb::dlpack::dtype dtype_of(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return nb::dtype<float>();
+    case ElementType::kBfloat16:
+      return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
+    case ElementType::kFloat16:
+      return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case ElementType::kInt32:
+      return nb::dtype<std::int32_t>();
+    case ElementType::kUint32:
+      return nb::dtype<std::uint32_t>();
+    case ElementType::kUint8:
+      return nb::dtype<std::uint8_t>();
+  }
+  throw Error("an element type without a name");
+}
+
+ElementType gradient_type(const nb::dlpack::dtype& dtype) {
+  for (const ElementType type : {ElementType::kFloat32, ElementType::kBfloat16, ElementType::kFloat16})
+    if (dtype == dtype_of(type)) return type;
+  throw ArgumentError("a bucket's elements must be float32, bfloat16 or float16");
+}
+
+// An array over the memory that a collective speaks of: valid until the reduction is asked for the next collective.
+Bytes view(nb::handle owner, std::span<std::byte> bytes, ElementType type) {
+  const std::size_t size = bytes.size() / element_bytes(type);
+  static std::byte nothing[4];  // an empty array has an address all the same
+  return Bytes(bytes.empty() ? nothing : bytes.data(), {size}, owner, {}, dtype_of(type));
+}
+
+// A reduction and the bucket that it works on, which lives as long.
+class BucketReduction {
+ public:
+  BucketReduction(Bucket bucket, Reduction reduction) : bucket_(std::move(bucket)), reduction_(std::move(reduction)) {}
+
+  std::optional<Collective> next() {
+    nb::gil_scoped_release released;
+    const Collective* const collective = reduction_.next();
+    return collective ? std::optional(*collective) : std::nullopt;
+  }
+
+ private:
+  Bucket bucket_;
+  Reduction reduction_;
+};
+
+std::vector<ParameterGradient> cut(const Layout& layout, const Bucket& bucket, const std::vector<std::uint32_t>& parameters) {
+  const ElementType type = gradient_type(bucket.dtype());
+  std::span<std::byte> rest(static_cast<std::byte*>(bucket.data()), bucket.nbytes());
+  std::vector<ParameterGradient> gradients;
+  gradients.reserve(parameters.size());
+  for (const std::uint32_t parameter : parameters) {
+    if (parameter >= layout.parameters().size())
+      throw ArgumentError("there is no parameter " + std::to_string(parameter) + "; the layout has " +
+                          std::to_string(layout.parameters().size()));
+    const std::size_t bytes = layout.parameters()[parameter].elements() * element_bytes(type);
+    if (bytes > rest.size()) throw ArgumentError("the bucket is shorter than its parameters");
+    gradients.push_back({parameter, type, rest.first(bytes)});
+    rest = rest.subspan(bytes);
+  }
+  if (!rest.empty()) throw ArgumentError("the bucket is longer than its parameters");
+  return gradients;
+}
+
+BucketReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uint32_t>& parameters, int lane,
+                       double loss_scale) {
+  const std::vector<ParameterGradient> gradients = cut(reducer.layout(), bucket, parameters);
+  Reduction reduction = [&] {
+    nb::gil_scoped_release released;
+    return reducer.reduce(gradients, lane, loss_scale);
+  }();
+  return {std::move(bucket), std::move(reduction)};
+}
+
+void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
+               std::uint64_t seed, int rank, int world_size, int lanes, int measure_every) {
+  ReducerOptions options;
+  options.compressor = std::move(compressor);
+  options.rules = make_rules(std::move(rules));
+  options.small_uncompressed = small_uncompressed;
+  options.seed = seed;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.lanes = lanes;
+  options.measure_every = measure_every;
+  new (self) Reducer(make_layout(std::move(layout)), std::move(options));
+}
+
+nb::dict counters_of(const Reducer& reducer) {
+  const Counters counters = reducer.counters();
+  nb::dict result;
+  result["reductions"] = counters.reductions;
+  result["rounds"] = counters.rounds;
+  result["elements"] = counters.elements;
+  result["compressed_elements"] = counters.compressed_elements;
+  result["setup_bytes"] = counters.setup_bytes;
+  result["payload_bytes"] = counters.payload_bytes;
+  result["second_bytes"] = counters.second_bytes;
+  result["traffic_bytes"] = counters.traffic_bytes;
+  result["plain_traffic_bytes"] = counters.plain_traffic_bytes;
+  result["non_finite"] = counters.non_finite;
+  result["setup_seconds"] = counters.setup_seconds;
+  result["encode_seconds"] = counters.encode_seconds;
+  result["wire_seconds"] = counters.wire_seconds;
+  result["decode_seconds"] = counters.decode_seconds;
+  result["measured_energy"] = counters.measured_energy;
+  result["error_energy"] = counters.error_energy;
+  return result;
+}
+
+// A worker's memory of one parameter: (name, steps, residual, memory).
+using StateRow = std::tuple<std::string, std::uint64_t, nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>,
+                            nb::bytes>;
+
+nb::list state_of(const Reducer& reducer) {
+  nb::list rows;
+  for (ParameterState& state : reducer.state()) {
+    const nb::bytes memory(state.memory.data(), state.memory.size());
+    rows.append(nb::make_tuple(state.name, state.steps, owning_array<nb::numpy>(std::move(state.residual)), memory));
+  }
+  return rows;
+}
+
+void load_state(Reducer& reducer, const std::vector<StateRow>& rows) {
+  std::vector<ParameterState> states;
+  states.reserve(rows.size());
+  for (const auto& [name, steps, residual, memory] : rows) {
+    const auto* const bytes = static_cast<const std::byte*>(memory.data());
+    states.push_back({name, steps, {residual.data(), residual.data() + residual.size()}, {bytes, bytes + memory.size()}});
+  }
+  reducer.load_state(states);
+}
+
+std::vector<std::string> compressors_of(const Reducer& reducer) {
+  std::vector<std::string> specs;
+  for (std::size_t i = 0; i < reducer.layout().parameters().size(); ++i) specs.push_back(reducer.compressor_of(i));
+  return specs;
+}
+
+}  // namespace
+
+void bind_reducer(nb::module_& module) {
+  nb::class_<Collective>(module, "Collective", "What a communicator has to perform.")
+      .def_prop_ro("kind", [](const Collective& self) { return name_of(self.kind); },
+                   "\"sum\", \"max\", \"unite\", \"gather\", \"scatter\" or \"broadcast\".")
+      .def_ro("root", &Collective::root, "Whose data all get, for \"broadcast\".")
+      .def_prop_ro("data", [](nb::handle_t<Collective> self) {
+        const auto& collective = nb::cast<const Collective&>(self);
+        return view(self, collective.data, collective.type);
+      }, "A flat array over the memory to combine; valid until the next collective is asked for.")
+      .def_prop_ro("result", [](nb::handle_t<Collective> self) {
+        const auto& collective = nb::cast<const Collective&>(self);
+        return view(self, collective.result, collective.type);
+      }, "A flat array over the memory for what \"gather\" and \"scatter\" bring; empty for the others.");
+
+  nb::class_<BucketReduction>(module, "Reduction", "A bucket's way to its mean.")
+      .def("next", &BucketReduction::next, nb::keep_alive<0, 1>(),
+           "The next collective to perform; None when the bucket holds the mean. Releases the GIL.");
+
+  nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")
+      .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
+           nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
+           nb::arg("measure_every"))
+      .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
+           nb::keep_alive<0, 1>(),
+           "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")
+      .def_prop_ro("fingerprint", &Reducer::fingerprint)
+      .def_prop_ro("description", &Reducer::description)
+      .def_prop_ro("compressors", &compressors_of, "The canonical spec of every parameter.")
+      .def("counters", &counters_of)
+      .def("state", &state_of, "A tuple (name, steps, residual, memory) for each parameter.")
+      .def("load_state", &load_state, nb::arg("rows"));
+}
+
+}  // namespace thinwire::python

@@ -1,0 +1,97 @@
+"""What an attachment remembers, as a dict of tensors that torch.save() stores and torch.load(weights_only=True) reads."""
+
+from typing import Any
+
+import numpy
+import torch
+
+from thinwire._native import StateError
+
+FORMAT = 1
+
+State = dict[str, Any]
+Row = tuple[str, int, Any, bytes]  # as the native module has it: name, steps, residual, memory
+
+
+def pack(rows: list[Row], terms: dict[str, Any], rank: int, world_size: int, steps: int) -> State:
+    """One worker's state. ``terms``: what must be the same when it is loaded."""
+    return {
+        "format": FORMAT,
+        "rank": rank,
+        "world_size": world_size,
+        "steps": steps,
+        "terms": terms,
+        "parameters": {
+            name: {
+                "steps": its_steps,
+                "residual": torch.from_numpy(numpy.asarray(residual)),
+                "memory": torch.frombuffer(bytearray(memory), dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8),
+            }
+            for name, its_steps, residual, memory in rows
+        },
+    }
+
+
+def pack_all(states: list[State]) -> State:
+    """The states of all workers, in rank order."""
+    return {"format": FORMAT, "world_size": len(states), "ranks": states}
+
+
+def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int) -> tuple[list[Row], int]:
+    """This worker's rows and steps from its own state or from that of all workers. Raises StateError."""
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise StateError(f"this is no state of an attachment in format {FORMAT}")
+    if "ranks" in state:
+        state = _share(state["ranks"], rank, world_size)
+    elif state["world_size"] != world_size:
+        raise StateError(
+            f"one worker's state of {state['world_size']} cannot serve {world_size} workers; "
+            "save state_dict(all_ranks=True) to change their number"
+        )
+    elif state["rank"] != rank:
+        raise StateError(f"this is the state of rank {state['rank']}, and this is rank {rank}; each loads its own")
+    _check_terms(state["terms"], terms)
+    return [_row(name, saved) for name, saved in state["parameters"].items()], state["steps"]
+
+
+def _share(states: list[State], rank: int, world_size: int) -> State:
+    """This worker's part: its own state or, if the number of workers has changed, what all have in common and the mean of
+    their residuals. The mean over the new workers of what is still to be sent is then what it was over the old ones."""
+    if len(states) == world_size:
+        return states[rank]
+    parameters = {
+        name: {**saved, "residual": _mean([state["parameters"][name]["residual"] for state in states])}
+        for name, saved in states[0]["parameters"].items()
+    }
+    return {**states[0], "parameters": parameters}
+
+
+def _mean(residuals: list[torch.Tensor]) -> torch.Tensor:
+    """An empty residual is one of zeros."""
+    present = [residual for residual in residuals if residual.numel()]
+    if not present:
+        return residuals[0]
+    total = torch.zeros_like(present[0], dtype=torch.float64)
+    for residual in present:
+        total += residual
+    return (total / len(residuals)).float()
+
+
+def _check_terms(saved: dict[str, Any], current: dict[str, Any]) -> None:
+    for name, value in current.items():
+        if saved.get(name) != value:
+            raise StateError(f"the state was saved with another {name}: {_difference(saved.get(name), value)}")
+
+
+def _difference(saved: Any, current: Any) -> str:
+    """Of dicts, the first entry that differs."""
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for key in [*saved, *current]:
+            if saved.get(key) != current.get(key):
+                return f"{key!r} had {saved.get(key)!r}, and has {current.get(key)!r} now"
+        return f"the order was {list(saved)}, and is {list(current)} now"
+    return f"it was {saved!r}, and is {current!r} now"
+
+
+def _row(name: str, saved: dict[str, Any]) -> Row:
+    return name, saved["steps"], saved["residual"].contiguous().numpy(), saved["memory"].numpy().tobytes()

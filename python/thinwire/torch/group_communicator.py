@@ -1,0 +1,116 @@
+"""The collectives of an exchange, on a torch.distributed process group of any backend."""
+
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+_GREATEST = torch.iinfo(torch.int32).max
+_BACKENDS_WITH_OR = ("gloo", "mpi")
+
+
+class Collective(Protocol):
+    """``thinwire._native.Collective``: data and result are flat arrays over host memory."""
+
+    kind: str
+    root: int
+    data: object
+    result: object
+
+
+class GroupCommunicator:
+    """Performs collectives in place on host memory, blocking until they are done.
+
+    All workers of the group call perform() with matching collectives in the same order. ``stage``: the device whose
+    tensors the backend wants; where it is not the host, bytes go there and back. Raises what the backend raises.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, stage: torch.device | None = None):
+        self.group = group
+        self._world_size = dist.get_world_size(group)
+        self._stage = stage or stage_of(group)
+        self._has_or = any(backend in dist.get_backend_config(group) for backend in _BACKENDS_WITH_OR)
+
+    def perform(self, collective: Collective) -> None:
+        """Returns when the collective's result is in the host's memory."""
+        data = torch.from_dlpack(collective.data)
+        if data.dtype == torch.uint32:  # no engine adds or merges these; the bits are the same
+            data = data.view(torch.int32)
+        if data.numel() == 0:
+            return  # the same on every worker, and some engines refuse it
+        match collective.kind:
+            case "sum":
+                self._all_reduce(data, dist.ReduceOp.SUM)
+            case "max":
+                self._max(data)
+            case "unite":
+                self._unite(data)
+            case "gather":
+                self._gather(torch.from_dlpack(collective.result), data)
+            case "scatter":
+                self._scatter(torch.from_dlpack(collective.result), data)
+            case "broadcast":
+                self._broadcast(data, collective.root)
+            case kind:
+                raise NotImplementedError(f"no collective {kind!r}")
+
+    def _all_reduce(self, data: torch.Tensor, operation: dist.ReduceOp) -> None:
+        staged = data.to(self._stage)
+        dist.all_reduce(staged, op=operation, group=self.group)
+        _copy_back(data, staged)
+
+    def _max(self, data: torch.Tensor) -> None:
+        if not data.is_floating_point():
+            self._all_reduce(data, dist.ReduceOp.MAX)
+            return
+        # Engines disagree on NaN, and Gloo even leaves different results on different workers. Integers have none.
+        keys = ordered_keys(data.float())
+        self._all_reduce(keys, dist.ReduceOp.MAX)
+        data.copy_(from_ordered_keys(keys))
+
+    def _unite(self, data: torch.Tensor) -> None:
+        if self._has_or:
+            self._all_reduce(data, dist.ReduceOp.BOR)
+            return
+        everyones = data.new_empty(self._world_size * data.numel())
+        self._gather(everyones, data)
+        for words in everyones.view(self._world_size, -1):
+            data.bitwise_or_(words)
+
+    def _gather(self, result: torch.Tensor, data: torch.Tensor) -> None:
+        staged = torch.empty_like(result, device=self._stage) if self._stage.type != "cpu" else result
+        dist.all_gather_into_tensor(staged, data.to(self._stage), group=self.group)
+        _copy_back(result, staged)
+
+    def _scatter(self, result: torch.Tensor, data: torch.Tensor) -> None:
+        staged = torch.empty_like(result, device=self._stage) if self._stage.type != "cpu" else result
+        dist.all_to_all_single(staged, data.to(self._stage), group=self.group)
+        _copy_back(result, staged)
+
+    def _broadcast(self, data: torch.Tensor, root: int) -> None:
+        staged = data.to(self._stage)
+        dist.broadcast(staged, src=dist.get_global_rank(self.group, root), group=self.group)
+        _copy_back(data, staged)
+
+
+def stage_of(group: dist.ProcessGroup) -> torch.device:
+    """The device whose tensors the group's backend takes: the host where it can, else the current CUDA device."""
+    config = dist.get_backend_config(group)
+    return torch.device("cpu") if "cpu:" in config else torch.device("cuda", torch.cuda.current_device())
+
+
+def ordered_keys(values: torch.Tensor) -> torch.Tensor:
+    """int32 keys in the order of float32 values; NaN is above all."""
+    bits = values.view(torch.int32)
+    return torch.where(bits < 0, bits ^ _GREATEST, bits).masked_fill_(values.isnan(), _GREATEST)
+
+
+def from_ordered_keys(keys: torch.Tensor) -> torch.Tensor:
+    """The float32 values that had these keys."""
+    return torch.where(keys < 0, keys ^ _GREATEST, keys).view(torch.float32)
+
+
+def _copy_back(host: torch.Tensor, staged: torch.Tensor) -> None:
+    """Copies to the host unless the memory is the same. From a device, copy_() waits for what the device still does."""
+    if staged is not host:
+        host.copy_(staged)

@@ -1,0 +1,47 @@
+"""An attachment's counters, as figures and as a table for people."""
+
+from typing import Any
+
+PHASES = ("setup", "encode", "wire", "decode")
+
+
+def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
+    """This worker's figures since attach(); see Attachment.stats()."""
+    return {
+        "steps": steps,
+        "reductions": counters["reductions"],
+        "rounds": counters["rounds"],
+        "setup_bytes": counters["setup_bytes"],
+        "payload_bytes": counters["payload_bytes"],
+        "second_bytes": counters["second_bytes"],
+        "traffic_bytes": counters["traffic_bytes"],
+        "plain_bytes": counters["plain_traffic_bytes"],
+        "ratio": _ratio(counters["plain_traffic_bytes"], counters["traffic_bytes"]),
+        "compressed_share": _ratio(counters["compressed_elements"], counters["elements"]),
+        "compression_error": _ratio(counters["error_energy"], counters["measured_energy"]),
+        "non_finite": counters["non_finite"],
+        "seconds": {phase: counters[f"{phase}_seconds"] for phase in PHASES},
+    }
+
+
+def table(title: str, stats: dict[str, Any]) -> str:
+    """A few aligned lines."""
+    seconds = ", ".join(f"{phase} {spent:.3g} s" for phase, spent in stats["seconds"].items())
+    rows = [
+        ("steps", f"{stats['steps']:,}"),
+        ("sent", f"{stats['traffic_bytes'] / 1e6:.4g} MB, plain all-reduce {stats['plain_bytes'] / 1e6:.4g} MB"),
+        ("ratio", _text(stats["ratio"])),
+        ("compressed", _text(stats["compressed_share"], " of the elements")),
+        ("error", _text(stats["compression_error"], " of the energy")),
+        ("non-finite", f"{stats['non_finite']:,} of {stats['reductions']:,} buckets"),
+        ("time", seconds),
+    ]
+    return "\n".join([title, *(f"  {name:<11}{value}" for name, value in rows)])
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below else None
+
+
+def _text(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.4g}{unit}"
