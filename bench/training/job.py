@@ -87,7 +87,8 @@ def describe_network(link: dict) -> str:
 def _closing(results: Results, out: Path) -> str:
     several = len(results.settings.seeds) > 1
     notes = ["MB sent: " + ("the interface's own counter, headers included"
-                            if results.link["shaped"] else "by arithmetic") + "; a megabyte is 1e6."]
+                            if results.link["shaped"] else "by arithmetic")
+             + "; a megabyte is 1e6."]
     if several:
         notes.append("Against plain: mean difference in points over seeds, 95 % paired interval.")
     if results.link.get("note"):

@@ -62,7 +62,8 @@ def loss_over_bytes(runs: list[dict], colour: dict[str, str]) -> str:
         axes.plot([sent[step] / 1e6 for step in kept], [losses[step] for step in kept],
                   color=colour[run["compressor"]], **_many(runs, run))
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     finite = [loss for run in runs for loss in comparison.smoothed(run["losses"]) if loss < 1e3]

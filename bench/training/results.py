@@ -31,7 +31,8 @@ class Results:
     command: list[str]
     link: dict
     runs: list[dict] = field(default_factory=list)
-    started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat("T", "seconds"))
+    started: str = field(
+        default_factory=lambda: datetime.now(timezone.utc).isoformat("T", "seconds"))
     seconds: float = 0.0
     complete: bool = False
 
@@ -84,10 +85,10 @@ def _row(name: str, runs: list[dict], same_loss: dict) -> dict:
         return statistics.fmean(known) if len(known) == len(values) else None
 
     steady = [_steady(run) for run in runs]
-    step, compute = mean([each["step"] for each in steady]), mean([r["compute_seconds"] for r in runs])
+    step = mean([each["step"] for each in steady])
     measured = [r["hook_seconds"] if r["hook_seconds"] is not None else r["compress_seconds"]
                 for r in runs]
-    compute = min(compute, step)
+    compute = min(mean([r["compute_seconds"] for r in runs]), step)
     compress = mean(measured)
     compress = None if compress is None else min(compress, step - compute)
     times = [same_loss[run["seed"], name] for run in runs]

@@ -17,9 +17,9 @@ _TRIAL_SECONDS = 10
 
 
 def enter(arguments: list[str]) -> None:
-    """Starts this program anew, with `arguments`, where it may make a network; does not return then.
+    """Starts this program anew, with `arguments`, where it may make a network.
 
-    Returns where that is not needed (root) or not allowed.
+    Returns only where that is not needed (root) or not allowed.
     """
     if os.geteuid() == 0 or _INSIDE in os.environ or not _allowed():
         return
