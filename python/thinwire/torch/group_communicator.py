@@ -55,7 +55,7 @@ class GroupCommunicator:
                 raise NotImplementedError(f"no collective {kind!r}")
 
     def _all_reduce(self, data: torch.Tensor, operation: dist.ReduceOp) -> None:
-        staged = data.to(self._stage)
+        staged = self._staged(data)
         dist.all_reduce(staged, op=operation, group=self.group)
         _copy_back(data, staged)
 
@@ -78,19 +78,27 @@ class GroupCommunicator:
             data.bitwise_or_(words)
 
     def _gather(self, result: torch.Tensor, data: torch.Tensor) -> None:
-        staged = torch.empty_like(result, device=self._stage) if self._stage.type != "cpu" else result
-        dist.all_gather_into_tensor(staged, data.to(self._stage), group=self.group)
+        staged = self._room_for(result)
+        dist.all_gather_into_tensor(staged, self._staged(data), group=self.group)
         _copy_back(result, staged)
 
     def _scatter(self, result: torch.Tensor, data: torch.Tensor) -> None:
-        staged = torch.empty_like(result, device=self._stage) if self._stage.type != "cpu" else result
-        dist.all_to_all_single(staged, data.to(self._stage), group=self.group)
+        staged = self._room_for(result)
+        dist.all_to_all_single(staged, self._staged(data), group=self.group)
         _copy_back(result, staged)
 
     def _broadcast(self, data: torch.Tensor, root: int) -> None:
-        staged = data.to(self._stage)
+        staged = self._staged(data)
         dist.broadcast(staged, src=dist.get_global_rank(self.group, root), group=self.group)
         _copy_back(data, staged)
+
+    def _staged(self, host: torch.Tensor) -> torch.Tensor:
+        """Where the backend can read it; the same tensor where that is the host."""
+        return host.to(self._stage)
+
+    def _room_for(self, host: torch.Tensor) -> torch.Tensor:
+        """Where the backend can write what _copy_back() then brings to ``host``."""
+        return host if self._stage.type == "cpu" else torch.empty_like(host, device=self._stage)
 
 
 def stage_of(group: dist.ProcessGroup) -> torch.device:
