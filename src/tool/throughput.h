@@ -1,0 +1,33 @@
+// How fast a compressor runs on one core of this machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace thinwire::tool {
+
+// What DDP hands over at a time by default: 25 MiB of float32.
+inline constexpr std::uint64_t kBucketElements = 6'553'600;
+
+// A gradient as training makes them: Gaussian, at scales that differ from block to block. The same in every run.
+std::vector<float> gradient_like(std::uint64_t elements);
+
+// Seconds to read and add up all values once.
+double seconds_to_read(std::span<const float> values);
+
+struct Throughput {
+  double encode_gbs = 0;  // GB of float32 gradient a second, medians over repetitions
+  double decode_gbs = 0;
+};
+
+// One of two workers reduces `gradient`, in buckets, and is handed its own payloads as those of both: in steady state,
+// with clusters trained and memory touched. Encoding is all work up to a payload's collective; decoding is the work
+// that follows on it, and counts every payload that is decoded (two where payloads are gathered).
+Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions);
+
+double median(std::vector<double> values);
+
+}  // namespace thinwire::tool
