@@ -1,19 +1,15 @@
 # Installs the libraries, the public headers and the tool, so that other projects say find_package(thinwire).
 include(CMakePackageConfigHelpers)
 
-set(rooms thinwire_all)
 foreach(room IN LISTS THINWIRE_ROOMS)
-  if(TARGET thinwire_${room})
-    list(APPEND rooms thinwire_${room})
-    set_target_properties(thinwire_${room} PROPERTIES EXPORT_NAME ${room})
-  endif()
+  set_target_properties(thinwire_${room} PROPERTIES EXPORT_NAME ${room})
 endforeach()
 set_target_properties(thinwire_all PROPERTIES EXPORT_NAME thinwire)
 # The public headers are C++20, which the users of an installed package have to be told.
 target_compile_features(thinwire_all INTERFACE cxx_std_20)
 
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/thinwire)
-install(TARGETS ${rooms} EXPORT thinwireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS thinwire_all ${rooms} EXPORT thinwireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT thinwireTargets NAMESPACE thinwire:: DESTINATION ${config_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/thinwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
