@@ -198,7 +198,7 @@ set_up() {
   say "Set-up (details in $SETUP_LOG):"
   [ -n "${THINWIRE_NO_PACKAGES:-}" ] || stage "machine packages" machine_packages
   stage "Python environment" python_environment
-  [ ! -e src/tool/CMakeLists.txt ] || stage "command-line tool" scripts/cmake_build.sh release src/tool/all
+  stage "command-line tool" scripts/cmake_build.sh release src/tool/all
   stage "Python package" python_package
   exec 9>&-
 }
