@@ -1,5 +1,5 @@
-// How fast kernels go through memory: GB of fp32 gradient a second on one core, beside the rate at which this core reads
-// memory at all. For figures that mean something on a shared machine:
+// How fast kernels go through memory: GB of fp32 gradient a second on one core, beside the rate at which this core
+// reads memory at all. For figures that mean something on a shared machine:
 //
 //   bench_kernels --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
 //     --benchmark_report_aggregates_only=true

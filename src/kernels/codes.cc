@@ -128,27 +128,23 @@ struct Packing {
   }
 };
 
-// The codes of a group's i-th vector, as numbers of type T.
-template <class T, std::size_t kBits>
-HWY_INLINE Vector<T> codes_of(const std::byte* planes, std::size_t i) {
-  Vector<T> code = hn::Zero(Tag<T>());
-  for (std::size_t k = 0; k < kBits; ++k) {
-    const MaskOf<T> set = mask_of<T>(load_plane(planes, k), i);
-    code = hn::Or(code, hn::IfThenElseZero(set, hn::Set(Tag<T>(), static_cast<T>(1 << k))));
-  }
-  return code;
-}
-
 template <std::size_t kBits>
 struct Unpacking {
   HWY_INLINE void operator()(const std::byte* planes, std::uint8_t* codes) const {
     using T = std::uint8_t;
-    for (std::size_t i = 0; i < kVectors<T>; ++i) store(codes_of<T, kBits>(planes, i), codes, i);
+    for (std::size_t i = 0; i < kVectors<T>; ++i) {
+      Vector<T> code = hn::Zero(Tag<T>());
+      for (std::size_t k = 0; k < kBits; ++k) {
+        const MaskOf<T> set = mask_of<T>(load_plane(planes, k), i);
+        code = hn::Or(code, hn::IfThenElseZero(set, hn::Set(Tag<T>(), static_cast<T>(1 << k))));
+      }
+      store(code, codes, i);
+    }
   }
 };
 
-// The values of one cluster. AVX-512 has masked additions; elsewhere a blend costs more than to add zeros, which gives the
-// same bits, since a sum that began at +0 is never -0.
+// The values of one cluster. AVX-512 has masked additions; elsewhere a blend costs more than to add zeros, which gives
+// the same bits, since a sum that began at +0 is never -0.
 class Cluster {
  public:
   HWY_INLINE void add_where(MaskOf<float> mask, std::size_t i, Vector<float> x) {
@@ -212,8 +208,8 @@ class Assigning {
       clusters_[code - 1].add_where(hn::AndNot(passed, reached), i, x);
       reached = passed;
       for (std::size_t k = 0; k < kBits; ++k) {
-        if (code == std::size_t{1} << k) bits[k] = reached;
-        else if (code % (std::size_t{1} << k) == 0) bits[k] = hn::Xor(bits[k], reached);
+        const std::size_t step = std::size_t{1} << k;
+        if (code % step == 0) bits[k] = code == step ? reached : hn::Xor(bits[k], reached);
       }
     }
     clusters_[kThresholds].add_where(reached, i, x);
@@ -223,51 +219,50 @@ class Assigning {
   Cluster clusters_[kThresholds + 1];
 };
 
+using Index = std::int32_t;
+constexpr Tag<Index> kIndex{};
+
+template <std::size_t kBits>
+constexpr bool kFitsTwoVectors = kWidth<float> > 1 && (std::size_t{1} << kBits) <= 2 * kWidth<float>;
+
+// Looks codes up in memory.
 template <std::size_t kBits>
 class Table {
  public:
-  HWY_INLINE explicit Table(std::span<const float> table) : table_(table) {}
-
-  // The entries for a group's i-th vector.
-  HWY_INLINE Vector<float> entries(const std::byte* planes, std::size_t i) const {
-    return hn::GatherIndex(Tag<float>(), table_.data(), codes_of<std::int32_t, kBits>(planes, i));
+  HWY_INLINE explicit Table(std::span<const float> table) : table_(table.data()) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    return hn::GatherIndex(Tag<float>(), table_, codes);
   }
 
  private:
-  std::span<const float> table_;
+  const float* table_;
 };
 
-// A small table is held in registers and looked up by blends.
+// Looks codes up in registers.
 template <std::size_t kBits>
-  requires(kBits <= kMaxClusterBits)
+  requires kFitsTwoVectors<kBits>
 class Table<kBits> {
  public:
   HWY_INLINE explicit Table(std::span<const float> table) {
-    for (std::size_t c = 0; c < kEntries; ++c) entries_[c] = hn::Set(Tag<float>(), table[c]);
+    float entries[2 * kWidth<float>] = {};
+    std::copy_n(table.data(), kEntries, entries);
+    low_ = load(entries, 0);
+    high_ = load(entries, 1);
   }
 
-  HWY_INLINE Vector<float> entries(const std::byte* planes, std::size_t i) const {
-    MaskOf<float> bits[kBits];
-    for (std::size_t k = 0; k < kBits; ++k) bits[k] = mask_of<float>(load_plane(planes, k), i);
-    return choose<kBits, 0>(bits);
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    if constexpr (kEntries <= kWidth<float>) return hn::TableLookupLanes(low_, lanes(codes));
+    const auto last_low = hn::Set(kIndex, static_cast<Index>(kWidth<float> - 1));
+    const auto within = lanes(hn::And(codes, last_low));
+    const auto in_high = hn::RebindMask(Tag<float>(), hn::Gt(codes, last_low));
+    return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, within), hn::TableLookupLanes(low_, within));
   }
 
  private:
   static constexpr std::size_t kEntries = std::size_t{1} << kBits;
+  static HWY_INLINE auto lanes(Vector<Index> codes) { return hn::IndicesFromVec(Tag<float>(), codes); }
 
-  // Among the 2^kChoices entries from kFirst on.
-  template <std::size_t kChoices, std::size_t kFirst>
-  HWY_INLINE Vector<float> choose(const MaskOf<float> (&bits)[kBits]) const {
-    if constexpr (kChoices == 0) {
-      return entries_[kFirst];
-    } else {
-      constexpr std::size_t kHalf = std::size_t{1} << (kChoices - 1);
-      return hn::IfThenElse(bits[kChoices - 1], choose<kChoices - 1, kFirst + kHalf>(bits),
-                            choose<kChoices - 1, kFirst>(bits));
-    }
-  }
-
-  Vector<float> entries_[kEntries];
+  Vector<float> low_, high_;
 };
 
 struct Replace {
@@ -288,7 +283,12 @@ template <std::size_t kBits, class Operation>
 struct LookingUp {
   Table<kBits> table;
   HWY_INLINE void operator()(const std::byte* planes, float* out) const {
-    for (std::size_t i = 0; i < kVectors<float>; ++i) store(Operation()(out, i, table.entries(planes, i)), out, i);
+    std::uint8_t codes[kLanes];
+    Unpacking<kBits>()(planes, codes);
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      const auto narrow = hn::LoadU(hn::Rebind<std::uint8_t, Tag<Index>>(), codes + i * kWidth<Index>);
+      store(Operation()(out, i, table[hn::PromoteTo(kIndex, narrow)]), out, i);
+    }
   }
 };
 

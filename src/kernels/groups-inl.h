@@ -1,5 +1,5 @@
-// How every kernel walks over its spans: in groups of 16 elements, which are 16 virtual lanes. A target keeps a group in
-// as many vectors as it needs (AVX3 one, AVX2 two, SSE4 four, SCALAR sixteen), so that each lane sees the same
+// How every kernel walks over its spans: in groups of 16 elements, which are 16 virtual lanes. A target keeps a group
+// in as many vectors as it needs (AVX3 one, AVX2 two, SSE4 four, SCALAR sixteen), so that each lane sees the same
 // operations in the same order everywhere. Included once a target.
 #if defined(THINWIRE_KERNELS_GROUPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef THINWIRE_KERNELS_GROUPS_INL_H_
@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <span>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -63,13 +65,25 @@ class Lanes {
   Vector<T> vectors_[kVectors<T>] = {};
 };
 
+// Processors' own prefetchers stop at the end of a 4 KiB page; to ask for what comes next makes streaming kernels a
+// tenth to a half faster. The address may lie beyond the span, where a prefetch does no harm but pointer arithmetic
+// would.
+HWY_INLINE void prefetch_beyond(const void* p) {
+  constexpr std::uintptr_t kDistance = 2048;
+  hwy::Prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(p) + kDistance));
+}
+
 // What for_each_group() walks over. A column gives the groups of a span and, for a last group that is not full, a
 // zero-padded copy that is written back when it goes out of scope.
 template <class T>
 class Column {
  public:
   explicit Column(std::span<T> elements) : data_(elements.data()) {}
-  HWY_INLINE T* group(std::size_t g) const { return data_ + g * kLanes; }
+  HWY_INLINE T* group(std::size_t g) const {
+    T* const elements = data_ + g * kLanes;
+    prefetch_beyond(elements);
+    return elements;
+  }
 
   class Tail {
    public:
@@ -88,7 +102,7 @@ class Column {
     std::size_t count_;
     std::remove_const_t<T> padded_[kLanes] = {};
   };
-  Tail tail(std::size_t g, std::size_t count) const { return Tail(group(g), count); }
+  Tail tail(std::size_t g, std::size_t count) const { return Tail(data_ + g * kLanes, count); }
 
  private:
   T* data_;

@@ -40,8 +40,8 @@ void multiply(std::span<float> values, float factor);
 // Sum of squares in double precision, for reports rather than for speed.
 double squared_norm(std::span<const float> values);
 
-// A histogram of signed magnitudes for training clusters, with 16 bins an octave, evenly spaced within it. An edge belongs
-// to the bin above. |x| * inverse_scale falls into bin 0 below 2^kLowestOctave too, and into the last bin from
+// A histogram of signed magnitudes for training clusters, with 16 bins an octave, evenly spaced within it. An edge
+// belongs to the bin above. |x| * inverse_scale falls into bin 0 below 2^kLowestOctave too, and into the last bin from
 // 2^(kLowestOctave + kOctaves) on. Zeros count as negative.
 struct SignedHistogram {
   static constexpr int kLowestOctave = -12;

@@ -198,8 +198,9 @@ TEST_P(HalfTest, AddRoundsTheFloatSum) {
     Buffer<std::uint16_t> total(before, 1);
     format.add(half.span(), total.span());
     for (std::size_t i = 0; i < before.size(); ++i) {
-      const float sum = static_cast<float>(format.decode(before[i])) + static_cast<float>(format.decode(half.span()[i]));
-      expect_half(format, total.span()[i], sum);
+      const auto first = static_cast<float>(format.decode(before[i]));
+      const auto second = static_cast<float>(format.decode(half.span()[i]));
+      expect_half(format, total.span()[i], first + second);
     }
     EXPECT_TRUE(total.untouched_before());
   });
