@@ -1,4 +1,4 @@
-"""Runs the project's tests, part by part. ./test calls it after the set-up.
+"""Runs the project's tests, part by part; ./test has done the set-up before.
 
 Fails on any failed test, on any skipped one that tests/allowed_skips.txt does not list, and where no test was run.
 """

@@ -102,10 +102,10 @@ machine_packages() {
   local admin required optional package
   required=$(missing_packages required | xargs)
   optional=$(missing_packages optional | xargs)
-  # What could not be installed once is not tried at every call.
-  if [ -n "$required" ] || { [ -n "$optional" ] && [ ! -e build/optional-packages-tried ]; } &&
+  # Optional packages that could not be installed once are not tried at every call.
+  if { [ -n "$required" ] || [ "$optional" != "$(cat build/optional-packages-tried 2>/dev/null)" ]; } &&
     command -v apt-get && admin=$(administrator); then
-    touch build/optional-packages-tried
+    echo "$optional" >build/optional-packages-tried
     [ -z "$required" ] || note "installing $required"
     # shellcheck disable=SC2086  # lists of words
     if [ -z "$optional" ] || ! install_packages "$admin" $required $optional; then
@@ -141,7 +141,7 @@ sys.exit(m.version('torch').split('+')[0] != '${plain#torch==}')"; then
   fi
   [ "$(uname -m)" = x86_64 ] || wanted=$plain
   pip install "$wanted" && return
-  if "$VENV_PYTHON" -c "import urllib.request as u; u.urlopen('$TORCH_CPU_INDEX/torch/', timeout=5)"; then
+  if timeout 10 "$VENV_PYTHON" -c "import urllib.request as u; u.urlopen('$TORCH_CPU_INDEX/torch/', timeout=5)"; then
     pip install --extra-index-url "$TORCH_CPU_INDEX" "$wanted" && return
   fi
   note "no CPU build of $plain is to be had here: installing PyPI's, which may bring several GB of CUDA packages"
@@ -182,6 +182,16 @@ python_package() {
   rm -f "$stamp"
   pip install --no-build-isolation --no-deps --config-settings build-dir=build-python --editable .
   echo "$wanted" >"$stamp"
+}
+
+# explain COMMAND ARGUMENTS: runs COMMAND instead of a set-up if the arguments ask for help, where there is a Python.
+explain() {
+  local command=$1
+  shift
+  # shellcheck disable=SC2086  # the command is several words
+  case " $* " in
+    *" -h "* | *" --help "*) ! command -v "$PYTHON" >/dev/null || exec "$PYTHON" $command --help ;;
+  esac
 }
 
 # set_up: all that ./run and ./test need alike
