@@ -193,6 +193,12 @@ class Attachment:
             slot.attachment = None
             model.__dict__.pop("join_hook", None)
 
+    def __enter__(self) -> "Attachment":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Attachment cannot be pickled; save its state_dict() and load that into a new one")
 

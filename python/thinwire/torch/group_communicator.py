@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 _GREATEST = torch.iinfo(torch.int32).max
 _BACKENDS_WITH_OR = ("gloo", "mpi")
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # the older name warns where there is a newer
 
 
 class Collective(Protocol):
@@ -79,7 +80,7 @@ class GroupCommunicator:
 
     def _gather(self, result: torch.Tensor, data: torch.Tensor) -> None:
         staged = self._room_for(result)
-        dist.all_gather_into_tensor(staged, self._staged(data), group=self.group)
+        _all_gather(staged, self._staged(data), group=self.group)
         _copy_back(result, staged)
 
     def _scatter(self, result: torch.Tensor, data: torch.Tensor) -> None:

@@ -1,0 +1,138 @@
+"""thinwire.exchange(): any kind of array in, the mean and the tool's figures out."""
+
+import numpy
+import pytest
+import thinwire
+import torch
+
+FIGURES = [
+    "compressor", "workers", "elements", "steps", "rounds", "setup_bytes", "payload_bytes", "second_bytes",
+    "traffic_bytes", "bits_per_element", "nmse_mean", "nmse_worker", "seconds",
+]  # fmt: skip
+
+
+class OnlyDlpack:
+    """An array of a framework that this package has never heard of."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def gradients(workers=3, shape=(40, 50), seed=0):
+    generator = numpy.random.default_rng(seed)
+    return [generator.standard_normal(shape).astype(numpy.float32) for _ in range(workers)]
+
+
+def test_figures_have_the_tools_keys():
+    _, figures = thinwire.exchange(gradients(), "casq:bits=2")
+    assert list(figures) == FIGURES
+    assert (figures["workers"], figures["elements"], figures["steps"]) == (3, 2000, 1)
+    assert figures["compressor"] == thinwire.canonical_spec("casq:bits=2")
+    assert figures["bits_per_element"] == 8 * figures["payload_bytes"] / 2000
+
+
+def test_none_is_the_mean():
+    arrays = gradients()
+    mean, figures = thinwire.exchange(arrays, "none")
+    numpy.testing.assert_allclose(mean, sum(arrays) / 3, rtol=1e-6, atol=1e-7)
+    assert figures["nmse_mean"] < 1e-12 and figures["bits_per_element"] == 32
+
+
+def test_the_mean_comes_in_the_kind_of_array_that_was_given():
+    arrays = gradients()
+    expected, _ = thinwire.exchange(arrays, "casq")
+    from_torch, _ = thinwire.exchange([torch.from_numpy(array) for array in arrays], "casq")
+    from_strangers, _ = thinwire.exchange([OnlyDlpack(array) for array in arrays], "casq")
+    from_lists, _ = thinwire.exchange([array.tolist() for array in arrays], "casq")
+    assert isinstance(from_torch, torch.Tensor) and isinstance(from_strangers, numpy.ndarray)
+    for mean in (from_torch.numpy(), from_strangers, from_lists):
+        assert mean.shape == (40, 50) and numpy.array_equal(mean, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_the_dtype_is_kept(dtype):
+    mean, _ = thinwire.exchange([torch.ones(9, dtype=dtype), 3 * torch.ones(9, dtype=dtype)], "none")
+    assert mean.dtype == dtype and torch.equal(mean, 2 * torch.ones(9, dtype=dtype))
+
+
+def test_inputs_are_left_alone():
+    arrays = gradients()
+    copies = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    thinwire.exchange(arrays, "casq")
+    assert all(numpy.array_equal(array, copy) for array, copy in zip(arrays, copies, strict=True))
+
+
+def test_strided_arrays_count_as_what_they_show():
+    array = gradients(1)[0]
+    mean, _ = thinwire.exchange([array.T, array.T], "none")
+    assert numpy.array_equal(mean, array.T)
+
+
+@pytest.mark.parametrize("spec", ["none", "bf16", "fp16", "casq:bits=1", "casq:bits=3"])
+@pytest.mark.parametrize("value", [0.0, 1.0, -2.0])
+def test_constants_arrive_exactly(spec, value):
+    mean, _ = thinwire.exchange([numpy.full((33, 7), value, numpy.float32)] * 4, spec)
+    assert numpy.array_equal(mean, numpy.full((33, 7), value))
+
+
+@pytest.mark.parametrize("spec", ["none", "bf16", "casq:bits=2"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (5, 0, 2), (3, 1, 2)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_shape_is_legal(spec, shape, workers):
+    mean, figures = thinwire.exchange([numpy.full(shape, 4, numpy.float32)] * workers, spec)
+    assert numpy.array_equal(mean, numpy.full(shape, 4)) and figures["workers"] == workers
+
+
+def test_what_is_undefined_is_none():
+    _, figures = thinwire.exchange([numpy.zeros(0, numpy.float32)], "casq")
+    assert figures["bits_per_element"] is None and figures["nmse_mean"] is None
+
+
+@pytest.mark.parametrize("spec", ["none", "casq:bits=2"])
+def test_a_nan_anywhere_reaches_the_mean(spec):
+    arrays = gradients()
+    arrays[1][3, 4] = numpy.nan
+    mean, figures = thinwire.exchange(arrays, spec)
+    assert not numpy.isfinite(mean).all() and figures["nmse_mean"] is None
+
+
+def test_the_same_seed_gives_the_same_bits():
+    first, second = (thinwire.exchange(gradients(), "casq:bits=2", seed=7)[0] for _ in range(2))
+    assert numpy.array_equal(first, second)
+
+
+def test_rules_choose_by_name():
+    arrays = gradients(shape=(2000,))
+    layout = [{"name": "body.weight", "shape": [30, 50], "offset": 0}, {"name": "head.bias", "shape": [500]}]
+    mean, _ = thinwire.exchange(arrays, "casq:bits=1", layout=layout, rules={"*.bias": "none"})
+    exact = sum(arrays) / 3
+    numpy.testing.assert_allclose(mean[1500:], exact[1500:], rtol=1e-6, atol=1e-7)
+    assert not numpy.allclose(mean[:1500], exact[:1500], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        (([], "none"), {}, "no gradients"),
+        ((gradients(), "casq:bits=7"), {}, "bits"),
+        (([numpy.ones(3), numpy.ones(4)], "none"), {}, "shape"),
+        (([numpy.ones(3, int)], "none"), {}, "floating"),
+        (([torch.ones(3, dtype=torch.int32)], "none"), {}, "floating"),
+        (([numpy.ones(3)], "none"), {"layout": [{"name": "a", "shape": [4]}]}, "3 elements"),
+        (([numpy.ones(3)], "none"), {"layout": [{"name": "a", "shape": [3], "offset": 1}]}, "begins at 1"),
+        (([numpy.ones(3)], "none"), {"layout": [{"shape": [3]}]}, "layout is a list"),
+        (([numpy.ones(4)], "none"), {"layout": [{"name": "a", "shape": [2]}, {"name": "a", "shape": [2]}]}, "a"),
+        (([numpy.ones(3)], "none"), {"rules": {"*": 3}}, "rules map"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, options, said):
+    with pytest.raises(thinwire.ArgumentError, match=said):
+        thinwire.exchange(*arguments, **options)
