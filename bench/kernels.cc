@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <numeric>
 #include <random>
 #include <span>
 #include <vector>
@@ -63,10 +62,17 @@ void for_each_piece(std::size_t n, const Work& work) {
   for (std::size_t begin = 0; begin < n; begin += kPiece) work(begin, std::min(kPiece, n - begin));
 }
 
+// The fastest way found to only read: line by line, with prefetches that cross pages as the kernels' do.
 void read_memory(benchmark::State& state) {
-  const std::vector<std::uint64_t> words(kElements / 2, 1);
+  constexpr std::size_t kLine = 8, kAhead = 256;  // words
+  const std::vector<std::uint64_t> words(kElements / 2 + kAhead, 1);
   time_per_float(state, kElements, [&] {
-    benchmark::DoNotOptimize(std::accumulate(words.begin(), words.end(), std::uint64_t{0}));
+    std::uint64_t sums[kLine] = {};
+    for (std::size_t begin = 0; begin + kAhead < words.size(); begin += kLine) {
+      __builtin_prefetch(&words[begin + kAhead]);
+      for (std::size_t i = 0; i < kLine; ++i) sums[i] += words[begin + i];
+    }
+    benchmark::DoNotOptimize(sums);
   });
 }
 BENCHMARK(read_memory);
