@@ -27,7 +27,8 @@ class WorkerPool:
     def __init__(self, world_size: int):
         self._folder = tempfile.TemporaryDirectory(prefix="thinwire-test-")
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["thinwire.torch"])  # torch is imported once for all workers
+        # What every DDP model imports is imported once, for all workers.
+        context.set_forkserver_preload(["torch._dynamo", "torch.distributed.nn", "thinwire.torch"])
         self._pipes, self.processes = [], []
         for rank in range(world_size):
             ours, theirs = context.Pipe()
@@ -100,9 +101,16 @@ def _serve(rank, world_size, store, pipe):
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
     )
-    while (task := pipe.recv()) is not None:
+    while (task := _next_task(pipe)) is not None:
         check, arguments = task
         try:
             pipe.send((check(*arguments), None))
         except BaseException:
             pipe.send((None, traceback.format_exc()))
+
+
+def _next_task(pipe):
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None

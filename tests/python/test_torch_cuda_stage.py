@@ -1,0 +1,88 @@
+"""The way of CUDA buckets through the host, with a device that only pretends: this machine has none."""
+
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from thinwire.torch.host_stage import HostStage, ready_event
+
+
+class PretendedBucket:
+    """Elements elsewhere: they can be copied from and to, and nothing else."""
+
+    def __init__(self, elements, log):
+        self.elements, self.log = elements, log
+        self.device, self.dtype = torch.device("cuda", 0), elements.dtype
+
+    def numel(self):
+        return self.elements.numel()
+
+    def copy_(self, host):
+        self.log.append("to the device")
+        self.elements.copy_(host)
+
+
+class PretendedHost:
+    """Pinned memory."""
+
+    def __init__(self, elements, log):
+        self.elements, self.log = elements, log
+
+    def numel(self):
+        return self.elements.numel()
+
+    def __getitem__(self, place):
+        return PretendedView(self.elements[place], self.log)
+
+
+class PretendedView(torch.Tensor):
+    def __new__(cls, elements, log):
+        view = elements.as_subclass(cls)
+        view.log = log
+        return view
+
+    def copy_(self, bucket):
+        self.log.append("to the host")
+        return super().copy_(bucket.elements)
+
+
+def pretended_cuda(log):
+    stream = SimpleNamespace(
+        wait_event=lambda event: log.append(f"wait for {event}"), synchronize=lambda: log.append("synchronize")
+    )
+
+    def empty(elements, *, dtype, pin_memory):
+        assert pin_memory
+        log.append(f"pin {elements}")
+        return PretendedHost(torch.zeros(elements, dtype=dtype), log)
+
+    return (
+        mock.patch.object(torch.cuda, "Stream", lambda device: stream),
+        mock.patch.object(torch.cuda, "device", lambda device: nullcontext()),
+        mock.patch.object(torch.cuda, "stream", lambda chosen: nullcontext()),
+        mock.patch.object(torch, "empty", empty),
+    )
+
+
+def test_cuda_buckets_travel_through_pinned_memory_in_order():
+    log = []
+    stage = HostStage()
+    with ExitStack() as pretences:
+        for pretence in pretended_cuda(log):
+            pretences.enter_context(pretence)
+        for size in (6, 4):
+            bucket = PretendedBucket(torch.arange(float(size)), log)
+            with stage.on_host(bucket, "ready") as host:
+                assert host.tolist() == list(range(size))
+                host.mul_(2)
+            assert bucket.elements.tolist() == [2.0 * i for i in range(size)]
+    way = ["wait for ready", "to the host", "to the device", "synchronize"]
+    assert log == [way[0], "pin 6", *way[1:], *way]  # pinned once
+
+
+def test_host_buckets_are_not_copied():
+    bucket = torch.arange(3.0)
+    assert ready_event(bucket) is None
+    with HostStage().on_host(bucket, None) as host:
+        assert host is bucket

@@ -1,0 +1,53 @@
+"""stats() and the table for people."""
+
+import pytest
+import thinwire.torch
+import torch.distributed as dist
+from small_models import backward, batch, ddp
+from thinwire.torch import statistics
+from worker_pool import pool
+
+KEYS = {
+    "steps", "reductions", "rounds", "setup_bytes", "payload_bytes", "second_bytes", "traffic_bytes", "plain_bytes", "ratio",
+    "compressed_share", "compression_error", "non_finite", "seconds",
+}  # fmt: skip
+
+
+def check_stats(spec, measure_every):
+    model = ddp()
+    with thinwire.torch.attach(model, spec, measure_every=measure_every) as attachment:
+        assert attachment.stats()["ratio"] is None and attachment.stats()["compression_error"] is None
+        for step in range(4):
+            backward(model, batch(step, dist.get_rank()))
+        return attachment.stats(), str(attachment), sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_plain_traffic_is_what_ring_all_reduce_sends():
+    stats, text, elements = pool(2).run(check_stats, "none", 0)[0]
+    assert set(stats) == KEYS and set(stats["seconds"]) == {"setup", "encode", "wire", "decode"}
+    assert stats["steps"] == 4 and stats["reductions"] > 8
+    assert stats["plain_bytes"] == 4 * elements * 4  # two workers send as much as there is
+    assert stats["traffic_bytes"] == pytest.approx(stats["plain_bytes"], rel=0.02) and stats["ratio"] == pytest.approx(1, rel=0.02)
+    assert stats["compressed_share"] == 0 and stats["compression_error"] is None and stats["non_finite"] == 0
+    assert stats["payload_bytes"] >= 4 * elements * 4 and stats["seconds"]["wire"] > 0
+    assert text.startswith("thinwire on 12 parameters: none\n") and "ratio" in text
+
+
+def test_compression_shows_in_the_figures():
+    stats, text, _ = pool(2).run(check_stats, "casq:bits=2", 1)[0]
+    assert 0.9 < stats["compressed_share"] < 1 and 0.01 < stats["compression_error"] < 0.5
+    assert stats["setup_bytes"] > 0 and stats["ratio"] > 1
+    assert all(seconds > 0 for seconds in stats["seconds"].values())
+    assert "of the energy" in text
+
+
+def test_one_worker_sends_nothing():
+    stats, text, _ = pool(1).run(check_stats, "casq:bits=2", 0)[0]
+    assert stats["traffic_bytes"] == 0 and stats["ratio"] is None
+    assert "ratio      -" in text
+
+
+def test_the_table_is_for_people():
+    stats = {key: 0 for key in KEYS} | {"traffic_bytes": 2.5e6, "plain_bytes": 4e7, "ratio": 16.0, "compressed_share": None}
+    text = statistics.table("title", stats | {"seconds": {"wire": 1.5}})
+    assert text.splitlines()[0] == "title" and "2.5 MB, plain all-reduce 40 MB" in text and "wire 1.5 s" in text
