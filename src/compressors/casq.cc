@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "compressors/clusters.h"
 #include "core/bytes.h"
 #include "kernels/codes.h"
 #include "kernels/statistics.h"
@@ -25,9 +24,9 @@ class Thresholds : public CompressorMemory {
   explicit Thresholds(std::vector<float> untrained) : values_(std::move(untrained)) {}
 
   std::span<const float> values() const { return values_; }
-  void train(std::span<const std::int32_t> counts) {
+  void train(std::span<const std::int32_t> counts, Signs signs) {
     if (std::any_of(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; }))
-      values_ = optimal_thresholds(counts, static_cast<int>(values_.size()) + 1);
+      values_ = optimal_thresholds(counts, static_cast<int>(values_.size()) + 1, signs);
   }
 
   std::vector<std::byte> save() const override {
@@ -59,7 +58,7 @@ class Thresholds : public CompressorMemory {
 
 // What the first step's clusters are made from if there is nothing to train on: the Laplace distribution, which gradients
 // resemble more than any other that needs no parameter.
-std::vector<float> laplace_thresholds(int clusters) {
+std::vector<float> laplace_thresholds(int clusters, Signs signs) {
   constexpr double kMass = 1e6;
   std::vector<std::int32_t> counts(kCounts);
   for (int bin = 0; bin < SignedHistogram::kBins; ++bin) {
@@ -68,7 +67,7 @@ std::vector<float> laplace_thresholds(int clusters) {
     counts[static_cast<std::size_t>(bin)] = static_cast<std::int32_t>(kMass * mass);
     counts[static_cast<std::size_t>(bin + SignedHistogram::kBins)] = counts[static_cast<std::size_t>(bin)];
   }
-  return optimal_thresholds(counts, clusters);
+  return optimal_thresholds(counts, clusters, signs);
 }
 
 float mean_magnitude(const kernels::Magnitudes& magnitudes, std::size_t elements) {
@@ -118,8 +117,8 @@ class InFloatRange {
 
 }  // namespace
 
-Casq::Casq(int bits, std::uint64_t retrain)
-    : bits_(bits), retrain_(retrain), untrained_(laplace_thresholds(1 << bits)) {}
+Casq::Casq(int bits, std::uint64_t retrain, Signs signs)
+    : bits_(bits), retrain_(retrain), signs_(signs), untrained_(laplace_thresholds(1 << bits, signs)) {}
 
 Exchange Casq::exchange(Work& work, Context& context) const { return gather_and_average(*this, work, context); }
 
@@ -136,7 +135,7 @@ Exchange Casq::prepare(std::span<const ParameterView* const> parameters, Context
   Await round = context.sum(counts);
   co_await round;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    static_cast<Thresholds&>(parameters[i]->memory()).train(counts.subspan(i * kCounts, kCounts));
+    static_cast<Thresholds&>(parameters[i]->memory()).train(counts.subspan(i * kCounts, kCounts), signs_);
 }
 
 std::size_t Casq::encoded_bytes(std::size_t elements) const {

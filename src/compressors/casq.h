@@ -5,7 +5,9 @@
 //
 // 1. Clusters, for each parameter by itself, retrained every `retrain` steps: all workers add up histograms of their
 //    values, each chunk of the grid normalised by its own mean magnitude, and optimal_thresholds() divides the line.
-//    Only normalised thresholds are remembered.
+//    Only normalised thresholds are remembered. signs=apart: a cluster holds values of one sign, as published. Free, the
+//    default, is never worse: on gradients of a CNN a fifth less error, because most values want to share one cluster
+//    around zero.
 // 2. Encode, for each chunk: thresholds times the chunk's mean magnitude give c(i); T[c] is the mean, this step and on
 //    this worker, of the entries of cluster c. Whatever the thresholds, cluster means are an orthogonal projection:
 //    |g - g'|^2 = |g|^2 - |g'|^2, a contraction, even when the thresholds are old.
@@ -21,6 +23,7 @@
 
 #include <vector>
 
+#include "compressors/clusters.h"
 #include "compressors/compressor.h"
 #include "compressors/gather_and_average.h"
 
@@ -32,7 +35,7 @@ class Casq : public Compressor, private PieceCodec {
   static constexpr std::uint8_t kWireVersion = 1;
 
   // bits: 1 to 4. retrain: steps between trainings of the clusters.
-  Casq(int bits, std::uint64_t retrain);
+  Casq(int bits, std::uint64_t retrain, Signs signs);
 
   Exchange exchange(Work& work, Context& context) const override;
   std::unique_ptr<CompressorMemory> make_memory() const override;
@@ -51,6 +54,7 @@ class Casq : public Compressor, private PieceCodec {
 
   int bits_;
   std::uint64_t retrain_;
+  Signs signs_;
   std::vector<float> untrained_;  // thresholds before the first training
 };
 

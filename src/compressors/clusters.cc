@@ -16,13 +16,17 @@ struct Point {
   double weight;
 };
 
-// Ascending magnitudes of one sign, where there are any.
-std::vector<Point> points_of(std::span<const std::int32_t> counts) {
-  std::vector<Point> points;
+// Where there are any, the values of a sign, ascending.
+void add_negative(std::span<const std::int32_t> counts, std::vector<Point>& points) {
+  for (int bin = Histogram::kBins - 1; bin >= 0; --bin)
+    if (counts[static_cast<std::size_t>(bin)] > 0)
+      points.push_back({-kernels::histogram_centre(bin), static_cast<double>(counts[static_cast<std::size_t>(bin)])});
+}
+
+void add_positive(std::span<const std::int32_t> counts, std::vector<Point>& points) {
   for (int bin = 0; bin < Histogram::kBins; ++bin)
     if (counts[static_cast<std::size_t>(bin)] > 0)
       points.push_back({kernels::histogram_centre(bin), static_cast<double>(counts[static_cast<std::size_t>(bin)])});
-  return points;
 }
 
 // The best division of the first so many points into k clusters, for every k up to a largest.
@@ -36,13 +40,13 @@ class IntervalClusters {
     error_[0][0] = 0;
     for (std::size_t k = 1; k < error_.size(); ++k) {
       error_[k][0] = 0;
-      solve(k, 1, points_.size(), 0, points_.size() - 1);
+      if (!points_.empty()) solve(k, 1, points_.size(), 0, points_.size() - 1);
     }
   }
 
   double error(int k) const { return error_[static_cast<std::size_t>(k)].back(); }
 
-  // k - 1 ascending magnitudes between the clusters: midway between neighbours' means, as Lloyd's condition wants.
+  // k - 1 ascending values between the clusters: midway between neighbours' means, as Lloyd's condition wants.
   std::vector<double> boundaries(int k) const {
     std::vector<double> boundaries;
     std::size_t end = points_.size();
@@ -84,7 +88,7 @@ class IntervalClusters {
   // Fills error_[k] for the ends [low, high], whose last cluster starts within [start_low, start_high]: starts never go
   // back as the end advances.
   void solve(std::size_t k, std::size_t low, std::size_t high, std::size_t start_low, std::size_t start_high) {
-    if (points_.empty() || low > high) return;
+    if (low > high) return;
     const std::size_t end = low + (high - low) / 2;
     double best = kInfinite;
     std::size_t best_start = std::min(start_low, end - 1);
@@ -101,10 +105,10 @@ class IntervalClusters {
     solve(k, end + 1, high, best_start, start_high);
   }
 
-  // The boundary between the clusters [before, begin) and [begin, end); either may be empty.
+  // The boundary between the clusters [before, begin) and [begin, end). An empty one is left without values.
   double between(std::size_t before, std::size_t begin, std::size_t end) const {
-    if (begin == end) return points_.empty() ? 0 : points_.back().value;
-    if (before == begin) return 0.5 * points_[begin].value;
+    if (begin == end) return points_.empty() ? 0 : points_[begin - 1].value;
+    if (before == begin) return points_[begin].value - std::abs(points_[begin].value);
     return 0.5 * (mean(before, begin) + mean(begin, end));
   }
 
@@ -123,19 +127,36 @@ int negative_clusters(const IntervalClusters& negative, const IntervalClusters& 
   return best;
 }
 
-}  // namespace
-
-std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters) {
-  const IntervalClusters negative(points_of(counts.first(Histogram::kBins)), clusters - 1);
-  const IntervalClusters positive(points_of(counts.subspan(Histogram::kBins)), clusters - 1);
+std::vector<double> thresholds_apart(std::span<const std::int32_t> below, std::span<const std::int32_t> above, int clusters) {
+  std::vector<Point> negative_points, positive_points;
+  add_negative(below, negative_points);
+  add_positive(above, positive_points);
+  const IntervalClusters negative(std::move(negative_points), clusters - 1);
+  const IntervalClusters positive(std::move(positive_points), clusters - 1);
   const int negatives = negative_clusters(negative, positive, clusters);
 
-  std::vector<float> thresholds;
-  for (const double boundary : negative.boundaries(negatives)) thresholds.push_back(-static_cast<float>(boundary));
-  std::reverse(thresholds.begin(), thresholds.end());
+  std::vector<double> thresholds = negative.boundaries(negatives);
   thresholds.push_back(0);
-  for (const double boundary : positive.boundaries(clusters - negatives)) thresholds.push_back(static_cast<float>(boundary));
+  for (const double boundary : positive.boundaries(clusters - negatives)) thresholds.push_back(boundary);
   return thresholds;
+}
+
+std::vector<double> thresholds_free(std::span<const std::int32_t> below, std::span<const std::int32_t> above, int clusters) {
+  std::vector<Point> points;
+  add_negative(below, points);
+  add_positive(above, points);
+  return IntervalClusters(std::move(points), clusters).boundaries(clusters);
+}
+
+}  // namespace
+
+std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters, Signs signs) {
+  const auto below = counts.first(Histogram::kBins), above = counts.subspan(Histogram::kBins);
+  const std::vector<double> thresholds =
+      signs == Signs::kApart ? thresholds_apart(below, above, clusters) : thresholds_free(below, above, clusters);
+  std::vector<float> rounded(thresholds.begin(), thresholds.end());
+  std::sort(rounded.begin(), rounded.end());  // where clusters are empty
+  return rounded;
 }
 
 }  // namespace thinwire

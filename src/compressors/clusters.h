@@ -11,10 +11,15 @@
 
 namespace thinwire {
 
+// Whether a cluster may hold values of both signs.
+enum class Signs {
+  kFree,   // the least error: most gradients want one cluster around zero
+  kApart,  // as CASQ was published: no value changes its sign, whatever cluster it is in
+};
+
 // Counts by sign and magnitude, as kernels::add_to_histogram makes them (2 kBins). Returns clusters - 1 ascending
-// thresholds on the signed line, one of which is 0: no cluster mixes signs. How many clusters each sign gets (at least
-// one) is part of what is optimised. Where there are fewer distinct values than clusters, thresholds coincide and some
-// clusters stay empty.
-std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters);
+// thresholds on the signed line. kApart: one of them is 0, and how many clusters each sign gets (at least one) is part of
+// what is optimised. Where there are fewer distinct values than clusters, thresholds coincide and some clusters stay empty.
+std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters, Signs signs);
 
 }  // namespace thinwire

@@ -60,11 +60,14 @@ Row casq() {
                            .choices = {}, .help = "bits an entry; 2^bits clusters"},
                           {.name = "retrain", .kind = Kind::kInteger, .default_value = "100", .minimum = 1,
                            .maximum = 1e9, .choices = {}, .help = "steps between trainings of the clusters"},
+                          {.name = "signs", .kind = Kind::kChoice, .default_value = "free", .choices = {"free", "apart"},
+                           .help = "apart: no cluster holds values of both signs, as published"},
                           feedback("on")},
            .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
           [](const SpecValues& values) -> std::unique_ptr<const Compressor> {
             return std::make_unique<Casq>(static_cast<int>(values.integer("bits")),
-                                          static_cast<std::uint64_t>(values.integer("retrain")));
+                                          static_cast<std::uint64_t>(values.integer("retrain")),
+                                          values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree);
           }};
 }
 
