@@ -7,6 +7,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -187,6 +188,8 @@ def run_part(name, options):
 def main():
     options = parse_arguments()
     os.environ.update(ENVIRONMENT)
+    # Shells start background jobs with Ctrl-C ignored, and every process below would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
@@ -206,4 +209,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 wheel, source = sys.argv[1], Path(sys.argv[2])
 names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-modules = {name for name in names if name.startswith("thinwire/_native.")}
+modules = {name for name in names if name.startswith("thinwire/_native.") and name.endswith(".so")}
 python = {path.relative_to(source / "python").as_posix() for path in (source / "python/thinwire").rglob("*.py")}
 if len(modules) != 1:
     sys.exit(f"want one compiled module in the wheel, got {sorted(modules)}")
