@@ -1,0 +1,184 @@
+// Every form of coroutine that exchanges use. g++ 12 destroys some co_await operands twice; objects that count their
+// births and deaths, and the address sanitizer's run of these tests, would show it.
+#include "core/exchange.h"
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/context.h"
+#include "core/gather_varied.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+struct Counted {
+  static inline int alive = 0;
+  Counted() { ++alive; }
+  Counted(const Counted&) { ++alive; }
+  ~Counted() { --alive; }
+  std::string text = "long enough not to be stored in place, whatever the library";
+};
+
+class ExchangeTest : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(Counted::alive, 0); }
+
+  Scratch scratch_;
+  Context context_{0, 2, 0, scratch_};
+};
+
+Exchange two_rounds(Context& context, std::vector<float>& values, Counted) {
+  const Counted local;
+  Await first = context.sum(std::span<float>(values));
+  co_await first;
+  values.push_back(1);
+  Await second = context.max(std::span<float>(values));
+  co_await second;
+  values.push_back(2);
+}
+
+Exchange nested(Context& context, std::vector<float>& values) {
+  Counted counted;
+  Exchange inner = two_rounds(context, values, counted);
+  co_await inner;
+  Exchange again = two_rounds(context, values, std::move(counted));
+  co_await again;
+  Await last = context.broadcast(std::as_writable_bytes(std::span(values)), 1);
+  co_await last;
+}
+
+Exchange twice_nested(Context& context, std::vector<float>& values) {
+  for (int i = 0; i < 3; ++i) {
+    Exchange inner = nested(context, values);
+    co_await inner;
+  }
+}
+
+Exchange nothing(Counted) { co_return; }
+
+Exchange failing(Context& context, std::vector<float>& values) {
+  const Counted counted;
+  Await round = context.sum(std::span<float>(values));
+  co_await round;
+  throw std::runtime_error("as planned");
+}
+
+Exchange around_failing(Context& context, std::vector<float>& values, bool& seen) {
+  const Counted counted;
+  try {
+    Exchange inner = failing(context, values);
+    co_await inner;
+  } catch (const std::runtime_error&) {
+    seen = true;
+  }
+  Await round = context.max(std::span<float>(values));
+  co_await round;
+  Exchange fatal = failing(context, values);
+  co_await fatal;
+}
+
+std::vector<CollectiveKind> kinds_of(Exchange exchange) {
+  std::vector<CollectiveKind> kinds;
+  while (const Collective* collective = exchange.next()) kinds.push_back(collective->kind);
+  EXPECT_EQ(exchange.next(), nullptr);
+  return kinds;
+}
+
+TEST_F(ExchangeTest, CollectivesComeInOrderAndPointAtTheData) {
+  std::vector<float> values{3};
+  Exchange exchange = two_rounds(context_, values, {});
+  const Collective* collective = exchange.next();
+  ASSERT_NE(collective, nullptr);
+  EXPECT_EQ(collective->kind, CollectiveKind::kSum);
+  EXPECT_EQ(collective->type, ElementType::kFloat32);
+  EXPECT_EQ(collective->data.data(), reinterpret_cast<std::byte*>(values.data()));
+  EXPECT_EQ(collective->data.size(), sizeof(float));
+  collective = exchange.next();
+  ASSERT_NE(collective, nullptr);
+  EXPECT_EQ(collective->kind, CollectiveKind::kMax);
+  EXPECT_EQ(collective->data.size(), 2 * sizeof(float));
+  EXPECT_EQ(exchange.next(), nullptr);
+  EXPECT_EQ(exchange.next(), nullptr);
+  EXPECT_EQ(values, (std::vector<float>{3, 1, 2}));
+}
+
+TEST_F(ExchangeTest, NestedExchangesGoOnWithTheirCaller) {
+  using enum CollectiveKind;
+  std::vector<float> values;
+  EXPECT_EQ(kinds_of(nested(context_, values)), (std::vector{kSum, kMax, kSum, kMax, kBroadcast}));
+  EXPECT_EQ(values.size(), 4u);
+  values.clear();
+  EXPECT_EQ(kinds_of(twice_nested(context_, values)).size(), 15u);
+  EXPECT_EQ(values.size(), 12u);
+}
+
+TEST_F(ExchangeTest, AnExchangeWithoutRoundsIsDoneAtOnce) {
+  EXPECT_TRUE(kinds_of(nothing({})).empty());
+  EXPECT_TRUE(kinds_of(Exchange()).empty());
+}
+
+TEST_F(ExchangeTest, DestroyedAtAnyAwaitItCleansUp) {
+  for (int rounds = 0; rounds <= 16; ++rounds) {
+    std::vector<float> values;
+    Exchange exchange = twice_nested(context_, values);
+    for (int i = 0; i < rounds; ++i) exchange.next();
+  }
+}
+
+TEST_F(ExchangeTest, ExceptionsPassThroughNesting) {
+  std::vector<float> values{1};
+  bool seen = false;
+  Exchange exchange = around_failing(context_, values, seen);
+  EXPECT_EQ(exchange.next()->kind, CollectiveKind::kSum);
+  EXPECT_EQ(exchange.next()->kind, CollectiveKind::kMax);
+  EXPECT_TRUE(seen);
+  EXPECT_EQ(exchange.next()->kind, CollectiveKind::kSum);
+  EXPECT_THROW(exchange.next(), std::runtime_error);
+  EXPECT_EQ(exchange.next(), nullptr);
+}
+
+TEST_F(ExchangeTest, MovedExchangesGoOn) {
+  std::vector<float> values;
+  Exchange exchange = twice_nested(context_, values);
+  exchange.next();
+  Exchange moved = std::move(exchange);
+  EXPECT_EQ(kinds_of(std::move(moved)).size(), 14u);
+}
+
+TEST_F(ExchangeTest, GatherVariedPadsAndCuts) {
+  const std::vector<std::byte> mine(3, std::byte{7});
+  std::array<std::span<const std::byte>, 2> payloads;
+  Exchange exchange = gather_varied(mine, 10, payloads, context_);
+  const Collective* sizes = exchange.next();
+  ASSERT_EQ(sizes->kind, CollectiveKind::kGather);
+  const std::array<std::uint64_t, 2> announced{3, 5};
+  std::memcpy(sizes->result.data(), announced.data(), sizeof announced);
+  const Collective* bytes = exchange.next();
+  ASSERT_EQ(bytes->data.size(), 5u);
+  ASSERT_EQ(bytes->result.size(), 10u);
+  EXPECT_EQ(bytes->data[2], std::byte{7});
+  EXPECT_EQ(bytes->data[3], std::byte{0});
+  for (std::size_t i = 0; i < 10; ++i) bytes->result[i] = std::byte{static_cast<unsigned char>(i)};
+  EXPECT_EQ(exchange.next(), nullptr);
+  ASSERT_EQ(payloads[0].size(), 3u);
+  ASSERT_EQ(payloads[1].size(), 5u);
+  EXPECT_EQ(payloads[1][0], std::byte{5});
+}
+
+TEST_F(ExchangeTest, GatherVariedRefusesAnImpossibleSize) {
+  std::array<std::span<const std::byte>, 2> payloads;
+  Exchange exchange = gather_varied({}, 10, payloads, context_);
+  const std::array<std::uint64_t, 2> announced{0, 11};
+  std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
+  EXPECT_THROW(exchange.next(), PayloadError);
+}
+
+}  // namespace
+}  // namespace thinwire
