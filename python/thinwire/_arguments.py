@@ -18,6 +18,13 @@ def rule_pairs(rules: Rules) -> list[tuple[str, str]]:
     return pairs
 
 
+def checked_seed(seed: int) -> int:
+    """The seed, if 64 bits can hold it. Raises ArgumentError."""
+    if not 0 <= seed < 2**64:
+        raise ArgumentError(f"seed = {seed}; allowed: 0 to 2**64 - 1")
+    return seed
+
+
 def layout_pairs(layout: Sequence[Mapping[str, Any]]) -> LayoutPairs:
     """Pairs of name and shape. Raises ArgumentError unless the parameters lie one behind the other."""
     pairs: LayoutPairs = []

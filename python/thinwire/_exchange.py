@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from thinwire import _native
-from thinwire._arguments import LayoutPairs, Rules, layout_pairs, rule_pairs
+from thinwire._arguments import LayoutPairs, Rules, checked_seed, layout_pairs, rule_pairs
 
 
 def exchange(
@@ -35,7 +35,7 @@ def exchange(
     if any(array.shape != shape for array in arrays):
         raise _native.ArgumentError(f"gradients differ in shape: {', '.join(str(array.shape) for array in arrays)}")
     pairs: LayoutPairs = [("gradient", list(shape))] if layout is None else layout_pairs(layout)
-    mean, figures = _native.exchange(arrays, pairs, spec, rule_pairs(rules), seed)
+    mean, figures = _native.exchange(arrays, pairs, spec, rule_pairs(rules), checked_seed(seed))
     return _like(gradients[0], mean.reshape(shape)), figures
 
 

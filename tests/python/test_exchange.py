@@ -131,6 +131,7 @@ def test_rules_choose_by_name():
         (([numpy.ones(3)], "none"), {"layout": [{"shape": [3]}]}, "layout is a list"),
         (([numpy.ones(4)], "none"), {"layout": [{"name": "a", "shape": [2]}, {"name": "a", "shape": [2]}]}, "a"),
         (([numpy.ones(3)], "none"), {"rules": {"*": 3}}, "rules map"),
+        (([numpy.ones(3)], "none"), {"seed": 2**64}, "seed"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, options, said):

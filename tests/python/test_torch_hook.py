@@ -5,12 +5,13 @@ import threading
 import weakref
 
 import pytest
+import thinwire
 import thinwire.torch
 import torch
 import torch.distributed as dist
 from small_models import WIDTH, Branches, Mixed, backward, batch, ddp, gradients, layers, train
 from torch import nn
-from worker_pool import pool
+from worker_pool import WorkerPool, pool
 
 OPTIONS = [
     {},
@@ -206,6 +207,14 @@ def check_subgroup():
     attachment.close()
 
 
+def check_subgroup_with_uneven_past():
+    """Torch would name the lanes' groups differently on both workers."""
+    groups = [dist.new_group([0, 1]), dist.new_group([0, 2])]
+    if dist.get_rank() != 1:
+        with pytest.raises(thinwire.ArgumentError, match="process groups so far: . on rank 0, . on rank 1"):
+            attached(ddp(process_group=groups[1]))
+
+
 def check_rules():
     model = ddp()
     attachment = attached(model, "casq:bits=2", rules={"0.*": "none", "1.bias": "bf16", "2.*": "casq:bits=4"})
@@ -361,7 +370,10 @@ def test_two_models_do_not_disturb_each_other():
 
 
 def test_a_models_group_may_be_a_part_of_the_world():
-    pool(3).run(check_subgroup)
+    own = WorkerPool(3)
+    own.run(check_subgroup)
+    own.run(check_subgroup_with_uneven_past)
+    assert own.close() == [0, 0, 0]
 
 
 def test_rules_go_by_parameter_names():

@@ -51,7 +51,9 @@ def check_arguments():
     refused("nonsense", ddp(), "nonsense")
     refused("bits", ddp(), "none", rules={"*": "casq:bits=no"})
     refused("rules map", ddp(), "none", rules={"*": 3})
-    refused("lanes = 0", ddp(), lanes=0)
+    refused("lanes is 0", ddp(), lanes=0)
+    refused("measure_every = -1", ddp(), measure_every=-1)
+    refused("seed = -1", ddp(), seed=-1)
     refused("timeout", ddp(), timeout=-1)
     refused("timeout", ddp(), timeout=0)
 

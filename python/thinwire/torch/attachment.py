@@ -12,10 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 from thinwire import _native
-from thinwire._arguments import Rules, rule_pairs
+from thinwire._arguments import Rules, checked_seed, rule_pairs
 from thinwire.torch import checkpoint, statistics
 from thinwire.torch.handshake import shake_hands
-from thinwire.torch.lanes import BucketJob, Lanes
+from thinwire.torch.lanes import BucketJob, Lanes, group_terms
 from thinwire.torch.model_parameters import ModelParameters, check_unjoined, refuse_join
 
 Future = torch.futures.Future[torch.Tensor]
@@ -65,23 +65,24 @@ def attach(
         slot = _free_slot(ddp_model)
         check_unjoined(ddp_model)
         timeout = _duration(timeout)
-        if lanes < 1:
-            raise _native.ArgumentError(f"lanes = {lanes}; allowed: 1 or more")
+        if measure_every < 0:
+            raise _native.ArgumentError(f"measure_every = {measure_every}; allowed: 0 or more")
         parameters = ModelParameters(ddp_model)
         reducer = _native.Reducer(
             layout=parameters.layout,
             compressor=compressor,
             rules=rule_pairs(rules),
             small_uncompressed=small_uncompressed,
-            seed=seed,
+            seed=checked_seed(seed),
             rank=dist.get_rank(group),
             world_size=dist.get_world_size(group),
             lanes=lanes,
             measure_every=measure_every,
         )
-        terms = _terms(parameters, reducer, seed) | {
+        terms = _terms(parameters, reducer, seed) | group_terms(group) | {
             "version": thinwire.__version__,
             "lanes": lanes,
+            "backend": backend,
             "dtypes": parameters.dtypes,
             "description": reducer.description,
             "fingerprint": reducer.fingerprint,

@@ -148,13 +148,23 @@ class Lanes:
             lane.close()
 
 
+def group_terms(group: dist.ProcessGroup) -> dict[str, int]:
+    """What workers must have in common for torch to make them further groups: it names the groups of a part of the world by
+    how many a worker has, and workers that look for different names wait for each other in vain."""
+    return {"process groups so far": len(dist.distributed_c10d._world.pg_names)} if _is_part_of_world(group) else {}
+
+
+def _is_part_of_world(group: dist.ProcessGroup) -> bool:
+    return dist.get_world_size(group) < dist.get_world_size()
+
+
 def _new_group_like(group: dist.ProcessGroup, timeout: timedelta, backend: str | None) -> dist.ProcessGroup:
-    """Another group of the same workers."""
-    ranks = dist.get_process_group_ranks(group)
-    # Workers outside the group do not take part, and need not: unless it is everybody, in which case older ways do.
-    local = len(ranks) < dist.get_world_size()
+    """Another group of the same workers; those outside it do not take part."""
     return dist.new_group(
-        ranks, timeout=timeout, backend=backend or _backend_of(group), use_local_synchronization=local
+        dist.get_process_group_ranks(group),
+        timeout=timeout,
+        backend=backend or _backend_of(group),
+        use_local_synchronization=_is_part_of_world(group),
     )
 
 
