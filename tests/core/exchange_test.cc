@@ -144,6 +144,36 @@ TEST_F(ExchangeTest, ExceptionsPassThroughNesting) {
   EXPECT_EQ(exchange.next(), nullptr);
 }
 
+Exchange many_rounds(Context& context, std::vector<float>& values, int rounds) {
+  const Counted counted;
+  for (int i = 0; i < rounds; ++i) {
+    Await round = context.sum(std::span<float>(values));
+    co_await round;
+    Exchange inner = nothing({});
+    co_await inner;
+  }
+}
+
+TEST_F(ExchangeTest, RoundsAreWithoutNumber) {
+  std::vector<float> values{1};
+  EXPECT_EQ(kinds_of(many_rounds(context_, values, 10000)).size(), 10000u);
+}
+
+TEST_F(ExchangeTest, AnExchangeThatNeverRanCleansUp) {
+  std::vector<float> values;
+  const Exchange never = two_rounds(context_, values, {});
+  EXPECT_EQ(Counted::alive, 1);  // the argument, in the frame
+}
+
+TEST_F(ExchangeTest, DestroyedInsideAFailureThatWasCaughtItCleansUp) {
+  for (int rounds = 0; rounds <= 3; ++rounds) {
+    std::vector<float> values{1};
+    bool seen = false;
+    Exchange exchange = around_failing(context_, values, seen);
+    for (int i = 0; i < rounds; ++i) exchange.next();
+  }
+}
+
 TEST_F(ExchangeTest, MovedExchangesGoOn) {
   std::vector<float> values;
   Exchange exchange = twice_nested(context_, values);
@@ -178,6 +208,18 @@ TEST_F(ExchangeTest, GatherVariedRefusesAnImpossibleSize) {
   const std::array<std::uint64_t, 2> announced{0, 11};
   std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
   EXPECT_THROW(exchange.next(), PayloadError);
+}
+
+TEST_F(ExchangeTest, GatherVariedOfNothingFromAnybody) {
+  std::array<std::span<const std::byte>, 2> payloads;
+  Exchange exchange = gather_varied({}, 10, payloads, context_);
+  const std::array<std::uint64_t, 2> announced{0, 0};
+  std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
+  const Collective* bytes = exchange.next();
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_TRUE(bytes->data.empty());
+  EXPECT_EQ(exchange.next(), nullptr);
+  EXPECT_TRUE(payloads[0].empty() && payloads[1].empty());
 }
 
 }  // namespace
