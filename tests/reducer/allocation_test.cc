@@ -1,0 +1,68 @@
+// In steady state a reduction allocates nothing, in any thread.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "reducer/sample_gradients.h"
+#include "reducer/workers.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int> allocations{0};
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (counting) ++allocations;
+  void* const memory = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes, 16); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment)); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace thinwire::testing {
+namespace {
+
+TEST(Allocation, CountsWhatItShould) {
+  counting = true;
+  { const std::vector<int> some(10); }
+  counting = false;
+  EXPECT_EQ(allocations.exchange(0), 1);
+}
+
+class Allocation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Allocation, NoneInSteadyState) {
+  constexpr int kSteps = 12, kWarmUp = 3;
+  const Layout layout({{"a", {300, 200}}, {"b", {64}}, {"c", {100, 100}}});
+  in_parallel(2, [&](int rank, Communicator& communicator) {
+    Reducer reducer(layout, {.compressor = GetParam(), .rules = {{"b", "none"}}, .rank = rank, .world_size = 2});
+    std::vector<float> gradient = make_gradients("normal", 1, layout.elements())[0];
+    const auto buckets = {parameters_of(layout, gradient, 0, 2), parameters_of(layout, gradient, 2, 3)};
+    for (int step = 0; step < kSteps; ++step) {
+      communicator.perform({.kind = CollectiveKind::kBroadcast, .data = {}, .result = {}});  // nobody is still warming up
+      if (step == kWarmUp) counting = true;
+      for (const auto& bucket : buckets) {
+        Reduction reduction = reducer.reduce(bucket);
+        run(reduction, communicator);
+      }
+    }
+    communicator.perform({.kind = CollectiveKind::kBroadcast, .data = {}, .result = {}});
+    counting = false;
+  });
+  EXPECT_EQ(allocations.exchange(0), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off"));
+
+}  // namespace
+}  // namespace thinwire::testing

@@ -1,0 +1,241 @@
+// Proves the claims of every registry row, for every value of its parameters' ends, worker counts, sizes and contents.
+// A new row is covered by being there.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "kernels/targets.h"
+#include "reducer/sample_gradients.h"
+#include "reducer/workers.h"
+
+namespace thinwire::testing {
+namespace {
+
+struct Case {
+  const CompressorInfo* info;
+  std::string spec;
+};
+
+bool has_feedback(const std::string& spec) { return canonical_spec(spec).find("feedback=on") != std::string::npos; }
+
+// Values of a parameter that are worth a case.
+std::vector<std::string> values_of(const SpecParameter& parameter) {
+  if (parameter.kind == SpecParameter::Kind::kChoice) return parameter.choices;
+  const bool small_range = parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16;
+  if (!small_range) return {parameter.default_value};
+  std::vector<std::string> values;
+  for (auto value = static_cast<int>(parameter.minimum); value <= static_cast<int>(parameter.maximum); ++value)
+    values.push_back(std::to_string(value));
+  return values;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const CompressorInfo& info : compressors()) {
+    std::vector<std::string> specs{info.name + ":"};
+    for (const SpecParameter& parameter : info.parameters) {
+      std::vector<std::string> extended;
+      for (const std::string& spec : specs)
+        for (const std::string& value : values_of(parameter)) extended.push_back(spec + parameter.name + "=" + value + ",");
+      specs = extended;
+    }
+    for (std::string& spec : specs) {
+      spec.pop_back();
+      all.push_back({&info, spec});
+    }
+  }
+  return all;
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.spec;
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+double largest_of(const Gradients& gradients) {
+  double largest = 0;
+  for (const auto& gradient : gradients)
+    for (const float value : gradient) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  return largest;
+}
+
+// What additions in 16 bits may lose: the engine rounds sums of halves, which no residual sees.
+double rounding_of(const CompressorInfo& info) {
+  if (info.name == "bf16") return 1.0 / 128;
+  if (info.name == "fp16") return 1.0 / 1024;
+  return 1e-5;
+}
+
+class Conformance : public ::testing::TestWithParam<Case> {
+ protected:
+  Workers make(const Layout& layout, int workers) {
+    ReducerOptions options;
+    options.compressor = GetParam().spec;
+    options.measure_every = 1;
+    return Workers(layout, workers, options);
+  }
+};
+
+// fp16 cannot hold 1e38, nor ones so small.
+bool is_beyond(const CompressorInfo& info, const std::string& content) {
+  return info.name == "fp16" && (content == "outlier" || content == "denormals");
+}
+
+void expect_same_bits(const Gradients& means) {
+  for (std::size_t w = 1; w < means.size(); ++w)
+    ASSERT_TRUE(means[0].empty() || std::memcmp(means[0].data(), means[w].data(), means[0].size() * sizeof(float)) == 0)
+        << "workers 0 and " << w << " end with different means";
+}
+
+// Sum of inputs = W mean + sum of residuals, element by element, to rounding relative to the largest value.
+void expect_residual_identity(Workers& workers, const Gradients& inputs, const Gradients& old_residuals, const Gradients& means,
+                              double rounding) {
+  Gradients residuals;
+  for (int rank = 0; rank < workers.count(); ++rank) residuals.push_back(workers.residual(rank));
+  const double tolerance =
+      rounding * workers.count() * std::max({largest_of(inputs), largest_of(old_residuals), 1e-43}) + 1e-44;
+  for (std::size_t i = 0; i < means[0].size(); ++i) {
+    double in = 0, out = workers.count() * static_cast<double>(means[0][i]);
+    for (std::size_t w = 0; w < inputs.size(); ++w) {
+      in += static_cast<double>(inputs[w][i]) + static_cast<double>(old_residuals[w][i]);
+      out += static_cast<double>(residuals[w][i]);
+    }
+    ASSERT_NEAR(in, out, tolerance) << "at element " << i;
+  }
+}
+
+TEST_P(Conformance, MeansAgreeAndNothingIsLost) {
+  for (const int count : {1, 2, 3, 5})
+    for (const std::size_t elements : {0u, 1u, 7u, 4097u, 70001u})
+      for (const std::string& content : contents()) {
+        if (is_beyond(*GetParam().info, content) || (elements > 5000 && count != 2)) continue;
+        SCOPED_TRACE(content + ", " + std::to_string(count) + " workers, " + std::to_string(elements) + " elements");
+        const Layout layout({{"a", {static_cast<std::int64_t>(elements)}}, {"b", {3}}, {"none", {0}}});
+        Workers workers = make(layout, count);
+        Gradients residuals(static_cast<std::size_t>(count), std::vector<float>(layout.elements()));
+        for (unsigned step = 0; step < 2; ++step) {
+          const Gradients inputs = make_gradients(content, count, layout.elements(), step + 1);
+          Gradients means = inputs;
+          workers.step(means);
+          expect_same_bits(means);
+          if (has_feedback(GetParam().spec) || GetParam().info->lossless)
+            expect_residual_identity(workers, inputs, residuals, means, rounding_of(*GetParam().info));
+          for (int rank = 0; rank < count; ++rank) residuals[static_cast<std::size_t>(rank)] = workers.residual(rank);
+          if (HasFatalFailure()) return;
+        }
+      }
+}
+
+TEST_P(Conformance, ErrorIsWhatIsClaimed) {
+  const CompressorInfo& info = *GetParam().info;
+  for (const std::string& content : contents()) {
+    if (is_beyond(info, content) || content == "outlier") continue;  // its energy is no float
+    SCOPED_TRACE(content);
+    const Layout layout = Layout::flat(50021);
+    Workers workers = make(layout, 2);
+    Gradients gradients = make_gradients(content, 2, layout.elements());
+    workers.step(gradients);
+    const Counters counters = workers.reducer(1).counters();
+    if (info.lossless) {
+      EXPECT_EQ(counters.error_energy, 0);
+    } else if (info.contractive && content != "denormals") {
+      EXPECT_LE(counters.error_energy, 0.999 * counters.measured_energy);
+    }
+  }
+}
+
+TEST_P(Conformance, StateIsFreshWithoutFeedback) {
+  if (has_feedback(GetParam().spec)) return;
+  const Layout layout = Layout::flat(40000);
+  const auto alone = [&](unsigned seed) {
+    Workers workers = make(layout, 2);
+    Gradients gradients = make_gradients("laplace", 2, layout.elements(), seed);
+    workers.step(gradients);
+    return gradients[0];
+  };
+  ReducerOptions options;
+  options.compressor = GetParam().spec;
+  Workers workers(layout, 2, options);
+  Gradients first = make_gradients("laplace", 2, layout.elements(), 1);
+  workers.step(first);
+  EXPECT_EQ(first[0], alone(1));
+  if (GetParam().info->name == "casq") return;  // its thresholds are from the first step
+  Gradients second = make_gradients("laplace", 2, layout.elements(), 2);
+  workers.step(second);
+  EXPECT_EQ(second[0], alone(2));
+}
+
+TEST_P(Conformance, DivisionIntoReductionsDoesNotMatter) {
+  const Layout layout({{"a", {100, 700}}, {"b", {5}}, {"c", {40000}}, {"d", {1}}});
+  Workers together = make(layout, 3), apart = make(layout, 3);
+  for (unsigned step = 0; step < 3; ++step) {
+    Gradients one = make_gradients("normal", 3, layout.elements(), step), other = one;
+    together.step(one);
+    apart.step(other, {0, 1, 3});
+    ASSERT_EQ(one, other) << "at step " << step;
+    for (int rank = 0; rank < 3; ++rank) ASSERT_EQ(together.residual(rank), apart.residual(rank));
+  }
+}
+
+TEST_P(Conformance, EverySimdTargetGivesTheSameBits) {
+  const Layout layout({{"a", {33333}}, {"b", {17}}});
+  std::vector<float> expected;
+  for (const std::string& target : kernels::available_targets()) {
+    kernels::force_target(target);
+    Workers workers = make(layout, 2);
+    Gradients gradients;
+    for (unsigned step = 0; step < 2; ++step) {
+      gradients = make_gradients("laplace", 2, layout.elements(), step);
+      workers.step(gradients);
+    }
+    gradients[0].insert(gradients[0].end(), gradients[1].begin(), gradients[1].end());
+    const std::vector<float> residual = workers.residual(1);
+    gradients[0].insert(gradients[0].end(), residual.begin(), residual.end());
+    if (expected.empty()) expected = gradients[0];
+    EXPECT_EQ(gradients[0], expected) << target;
+  }
+  kernels::force_target("");
+}
+
+TEST_P(Conformance, BitsFollowTheFormula) {
+  const CompressorInfo& info = *GetParam().info;
+  for (const std::size_t elements : {1u, 4097u, 32768u, 100003u}) {
+    Workers workers = make(Layout::flat(elements), 2);
+    Gradients gradients = make_gradients("normal", 2, elements);
+    workers.step(gradients);
+    std::size_t expected = elements * (info.name == "none" ? 4 : 2);
+    if (info.name == "casq") {
+      const auto bits = static_cast<std::size_t>(GetParam().spec[GetParam().spec.find("bits=") + 5] - '0');
+      const std::size_t chunks = (elements + 32767) / 32768, rest = elements % 32768;
+      expected = 8 + (chunks + 7) / 8 + chunks * 4 * (std::size_t{1} << bits) + elements / 32768 * (32768 * bits / 8) +
+                 (rest * bits + 7) / 8;
+    }
+    EXPECT_EQ(workers.reducer(0).counters().payload_bytes, expected);
+  }
+}
+
+TEST_P(Conformance, ALargeBucketOfSeveralMessages) {
+  if (canonical_spec(GetParam().spec) != canonical_spec(GetParam().info->name)) return;  // large, so once a compressor
+  const std::size_t elements = (std::size_t{1} << 23) + 1000;
+  Workers workers = make(Layout::flat(elements), 2);
+  Gradients gradients(2, std::vector<float>(elements));
+  for (std::size_t i = 0; i < elements; ++i) gradients[0][i] = gradients[1][i] = static_cast<float>(i % 251) - 125;
+  const Gradients inputs = gradients;
+  workers.step(gradients);
+  expect_same_bits(gradients);
+  double error = 0, energy = 0;
+  for (std::size_t i = 0; i < elements; ++i) {
+    const double difference = static_cast<double>(gradients[0][i]) - static_cast<double>(inputs[0][i]);
+    error += difference * difference;
+    energy += static_cast<double>(inputs[0][i]) * static_cast<double>(inputs[0][i]);
+  }
+  EXPECT_LT(error, 0.3 * energy);  // one bit leaves a quarter of a uniform distribution's
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryCompressor, Conformance, ::testing::ValuesIn(cases()), case_name);
+
+}  // namespace
+}  // namespace thinwire::testing
