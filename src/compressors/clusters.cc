@@ -105,9 +105,11 @@ class IntervalClusters {
     solve(k, end + 1, high, best_start, start_high);
   }
 
-  // The boundary between the clusters [before, begin) and [begin, end). An empty one is left without values.
+  // The boundary between the clusters [before, begin) and [begin, end). An empty one is left without values: it lies
+  // beyond the point next to it, and both may be empty, at either end of all points.
   double between(std::size_t before, std::size_t begin, std::size_t end) const {
-    if (begin == end) return points_.empty() ? 0 : points_[begin - 1].value;
+    if (points_.empty()) return 0;
+    if (begin == end && begin > 0) return points_[begin - 1].value;
     if (before == begin) return points_[begin].value - std::abs(points_[begin].value);
     return 0.5 * (mean(before, begin) + mean(begin, end));
   }
