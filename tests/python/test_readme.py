@@ -1,0 +1,57 @@
+"""README's commands run. What would take minutes runs shortened, by the options added here."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORTER = {
+    "./run": "./run --help",
+    "./test": "./test --help",
+    "./run --link 100mbit": "./run --help",
+}
+OPTIONS = {"torchrun": " --train-limit 1280", "build/thinwire bench": " --elements 100000 --repetitions 1"}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+
+
+def commands() -> list[str]:
+    lines = (line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines())
+    return [line for line in lines if line]
+
+
+def shortened(command: str) -> str:
+    if command in SHORTER:
+        return SHORTER[command]
+    return command + next((extra for start, extra in OPTIONS.items() if command.startswith(start)), "")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command(command: str) -> None:
+    environment = {**os.environ, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    done = subprocess.run(shlex.split(shortened(command)), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python(code: str) -> None:
+    if "ddp_model" in code:  # a fragment of a training script; examples/train_fashion_mnist.py is the whole
+        compile(code, "README.md", "exec")
+        return
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(commands()) >= 5 and len(blocks("python")) >= 2
+
+
+def test_linked_files_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
