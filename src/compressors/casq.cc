@@ -74,6 +74,20 @@ float mean_magnitude(const kernels::Magnitudes& magnitudes, std::size_t elements
   return elements == 0 ? 0 : magnitudes.sum_abs / static_cast<float>(elements);
 }
 
+// What cluster means keep of the values' energy.
+double kept_energy(const kernels::ClusterSums& sums) {
+  double energy = 0;
+  for (std::size_t c = 0; c < kLargestClusters; ++c)
+    if (sums.count[c] > 0) energy += static_cast<double>(sums.sum[c]) * static_cast<double>(sums.sum[c]) / sums.count[c];
+  return energy;
+}
+
+// The least that a cluster for each sign would keep.
+double energy_of_signs(const kernels::Magnitudes& magnitudes, std::size_t elements) {
+  const auto sum = static_cast<double>(magnitudes.sum_abs);
+  return elements == 0 ? 0 : sum * sum / static_cast<double>(elements);
+}
+
 // Adds a parameter's values to its histogram, chunks spread evenly where there are many.
 void count_values(const ParameterView& parameter, std::span<float> chunk, std::span<std::int32_t> counts) {
   const std::uint64_t chunks = (parameter.elements() + kChunkElements - 1) / kChunkElements;
@@ -146,15 +160,17 @@ void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span
   const std::span<float> values = piece.values();
   const InFloatRange range(values, magnitudes);
   const float scale = mean_magnitude(range.magnitudes(), values.size());
-  const std::span<const float> normalised = static_cast<const Thresholds&>(*piece.memory).values();
-  Table thresholds;
-  std::transform(normalised.begin(), normalised.end(), thresholds.begin(), [scale](float t) { return t * scale; });
 
   ByteWriter writer(encoded);
   const auto table_bytes = writer.take(clusters() * sizeof(float));
   const auto codes = writer.take(writer.left());
-  const kernels::ClusterSums sums =
-      kernels::assign(values, std::span<const float>(thresholds).first(clusters() - 1), bits_, codes);
+  const auto assign = [&](std::span<const float> normalised) {
+    Table thresholds;
+    std::transform(normalised.begin(), normalised.end(), thresholds.begin(), [scale](float t) { return t * scale; });
+    return kernels::assign(values, std::span<const float>(thresholds).first(clusters() - 1), bits_, codes);
+  };
+  kernels::ClusterSums sums = assign(static_cast<const Thresholds&>(*piece.memory).values());
+  if (kept_energy(sums) < 0.99 * energy_of_signs(range.magnitudes(), values.size())) sums = assign(untrained_);
   Table means{};
   const auto table = std::span<float>(means).first(clusters());
   for (std::size_t c = 0; c < table.size(); ++c)

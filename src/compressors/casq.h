@@ -10,7 +10,9 @@
 //    around zero.
 // 2. Encode, for each chunk: thresholds times the chunk's mean magnitude give c(i); T[c] is the mean, this step and on
 //    this worker, of the entries of cluster c. Whatever the thresholds, cluster means are an orthogonal projection:
-//    |g - g'|^2 = |g|^2 - |g'|^2, a contraction, even when the thresholds are old.
+//    |g - g'|^2 = |g|^2 - |g'|^2, a contraction, even when the thresholds are old. Where they keep less than a cluster
+//    for each sign would (all of a chunk in one cluster, because another chunk, worker or step had an outlier), the
+//    chunk is divided by the untrained ones, one of which is 0.
 // 3. Wire: T, 32 bits each, and q bits an entry: 32 * 2^q + q * n bits a chunk of n entries, rounded up to bytes.
 // 4. Decode: T[c(i)]; what a worker's values and T differ by stays in its residual.
 //
