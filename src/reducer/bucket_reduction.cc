@@ -1,6 +1,7 @@
 #include "reducer/bucket_reduction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "compressors/message.h"
@@ -129,9 +130,13 @@ class Message {
     return residual;
   }
 
+  // Figures that are not finite are left out: they would spoil the sums for ever.
   void count_error() {
+    double error = 0;
+    for (const Piece& piece : work_.pieces) error += kernels::squared_norm(piece.residual);
+    if (!std::isfinite(work_.energy) || !std::isfinite(error)) return;
     bucket_.counters.measured_energy += work_.energy;
-    for (const Piece& piece : work_.pieces) bucket_.counters.error_energy += kernels::squared_norm(piece.residual);
+    bucket_.counters.error_energy += error;
   }
 
   const BucketReduction& bucket_;
