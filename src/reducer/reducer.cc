@@ -94,8 +94,8 @@ Reducer::~Reducer() = default;
 Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane, double loss_scale) {
   if (lane < 0 || lane >= impl_->options.lanes)
     throw ArgumentError("there is no lane " + std::to_string(lane) + "; this reducer has " + std::to_string(impl_->options.lanes));
-  if (!(loss_scale > 0 && loss_scale < 1e30))
-    throw ArgumentError("loss_scale is " + std::to_string(loss_scale) + "; it must be positive and finite");
+  if (!(loss_scale > 1e-30 && loss_scale < 1e30))
+    throw ArgumentError("loss_scale is " + std::to_string(loss_scale) + "; it must be between 1e-30 and 1e30");
   impl_->check_gradients(gradients);
   Lane& memory = impl_->lanes[static_cast<std::size_t>(lane)];
   if (memory.busy)
