@@ -48,6 +48,12 @@ void refuse_unknown_keys(const SpecStage& stage, const CompressorInfo& info) {
   }
 }
 
+// One text for equal whole numbers, because workers compare texts.
+std::string canonical_text(const std::string& text, SpecParameter::Kind kind) {
+  std::int64_t number = 0;
+  return kind == SpecParameter::Kind::kInteger && parse(text, number) ? std::to_string(number) : text;
+}
+
 const std::string* given(const SpecStage& stage, const std::string& key) {
   for (const auto& [name, value] : stage.values)
     if (name == key) return &value;
@@ -78,7 +84,7 @@ SpecValues::SpecValues(const SpecStage& stage, const CompressorInfo& info) : com
     if (text && !is_allowed(*text, parameter))
       throw ArgumentError("compressor '" + info.name + "': " + parameter.name + "=" + *text + " is not allowed; it takes " +
                           parameter.allowed());
-    values_.emplace_back(parameter.name, text ? *text : parameter.default_value);
+    values_.emplace_back(parameter.name, canonical_text(text ? *text : parameter.default_value, parameter.kind));
   }
 }
 
