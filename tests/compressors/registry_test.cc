@@ -1,0 +1,70 @@
+#include "thinwire/registry.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Registry, RowsAreInOrderAndWireIdsAreUsedOnce) {
+  const auto rows = compressors();
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows[0].name, "none");
+  EXPECT_TRUE(std::is_sorted(rows.begin() + 1, rows.end(), [](const auto& a, const auto& b) { return a.name < b.name; }));
+  std::set<int> ids;
+  for (const CompressorInfo& row : rows) {
+    EXPECT_TRUE(ids.insert(row.wire_id).second) << row.name;
+    EXPECT_NE(row.wire_id, 0) << row.name;
+    EXPECT_FALSE(row.description.empty() || row.reference.empty()) << row.name;
+  }
+}
+
+TEST(Registry, DefaultsAreAllowedAndWrittenOut) {
+  for (const CompressorInfo& row : compressors()) {
+    const std::string canonical = canonical_spec(row.name);
+    EXPECT_EQ(canonical_spec(canonical), canonical);
+    for (const SpecParameter& parameter : row.parameters) {
+      EXPECT_THAT(canonical, HasSubstr(parameter.name + "=" + parameter.default_value));
+      EXPECT_EQ(canonical_spec(row.name + ":" + parameter.name + "=" + parameter.default_value), canonical);
+      EXPECT_FALSE(parameter.help.empty() || parameter.allowed().empty());
+    }
+  }
+}
+
+TEST(Registry, EqualSpecsHaveOneCanonicalForm) {
+  EXPECT_EQ(canonical_spec("casq:bits=02"), canonical_spec("casq:bits=2"));
+  EXPECT_EQ(canonical_spec("casq:feedback=on,bits=2"), canonical_spec("casq:bits=2,feedback=on"));
+  EXPECT_NE(canonical_spec("casq:bits=2"), canonical_spec("casq:bits=3"));
+}
+
+TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
+  const auto expect_refused = [](const std::string& spec, std::initializer_list<const char*> words) {
+    try {
+      canonical_spec(spec);
+      ADD_FAILURE() << spec << " was accepted";
+    } catch (const ArgumentError& error) {
+      for (const char* word : words) EXPECT_THAT(error.what(), HasSubstr(word)) << spec;
+    }
+  };
+  expect_refused("caskq", {"caskq", "casq", "none", "bf16"});
+  expect_refused("casq:bits=5", {"casq", "bits=5", "from 1 to 4"});
+  expect_refused("casq:bits=0", {"bits=0", "from 1 to 4"});
+  expect_refused("casq:bits=2.0", {"bits=2.0"});
+  expect_refused("casq:bits=-1", {"bits=-1"});
+  expect_refused("casq:bits=99999999999999999999", {"bits=9999"});
+  expect_refused("casq:feedback=maybe", {"feedback=maybe", "off or on"});
+  expect_refused("casq:bit=2", {"'bit'", "bits", "retrain", "feedback"});
+  expect_refused("none:bits=2", {"none", "'bits'", "no parameters"});
+  expect_refused("none/casq", {"none", "casq", "no further stage"});
+}
+
+}  // namespace
+}  // namespace thinwire
