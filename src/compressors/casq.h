@@ -6,7 +6,7 @@
 // 1. Clusters, for each parameter by itself, retrained every `retrain` steps: all workers add up histograms of their
 //    values, each chunk of the grid normalised by its own mean magnitude, and optimal_thresholds() divides the line.
 //    Only normalised thresholds are remembered. signs=apart: a cluster holds values of one sign, as published. Free, the
-//    default, is never worse: on gradients of a CNN a fifth less error, because most values want to share one cluster
+//    default, left on gradients of a CNN a sixth less error, because most values want to share one cluster
 //    around zero.
 // 2. Encode, for each chunk: thresholds times the chunk's mean magnitude give c(i); T[c] is the mean, this step and on
 //    this worker, of the entries of cluster c. Whatever the thresholds, cluster means are an orthogonal projection:
