@@ -38,7 +38,7 @@ struct CompressorInfo {
   Aggregation aggregation = Aggregation::kLinear;
   bool lossless = false;     // the mean is exact to float rounding
   bool unbiased = false;     // E[decoded] = value
-  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0
+  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size
   Unit unit = Unit::kElement;
   std::vector<SpecParameter> parameters;  // the common ones (feedback, reduce) included
   std::string reference;

@@ -19,21 +19,31 @@ constexpr std::size_t kCounts = 2 * SignedHistogram::kBins;  // of one parameter
 constexpr std::uint64_t kTrainingChunks = 32;                // a parameter is trained on a million values at most
 using Table = std::array<float, kLargestClusters>;
 
+// Normalised, ascending thresholds of every chunk of a parameter: trained by all workers together, they follow this
+// worker's values by one step of Lloyd's algorithm at every encoding. Chunks' thresholds are separate memory, so pieces may
+// be encoded side by side.
 class Thresholds : public CompressorMemory {
  public:
-  explicit Thresholds(std::vector<float> untrained) : values_(std::move(untrained)) {}
+  Thresholds(std::span<const float> untrained, std::uint64_t elements)
+      : per_chunk_(untrained.size()), chunks_((elements + kChunkElements - 1) / kChunkElements) {
+    committed_ = for_all_chunks(untrained);
+  }
 
-  std::span<const float> values() const { return values_; }
+  std::span<float> of_chunk(std::uint64_t index) { return std::span(working_).subspan(index * per_chunk_, per_chunk_); }
+
+  void begin_step() override { working_ = committed_; }
+  void commit_step() override { committed_ = working_; }
+
   void train(std::span<const std::int32_t> counts, Signs signs) {
     if (std::any_of(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; }))
-      values_ = optimal_thresholds(counts, static_cast<int>(values_.size()) + 1, signs);
+      working_ = for_all_chunks(optimal_thresholds(counts, static_cast<int>(per_chunk_) + 1, signs));
   }
 
   std::vector<std::byte> save() const override {
-    std::vector<std::byte> saved(1 + values_.size() * sizeof(float));
+    std::vector<std::byte> saved(1 + committed_.size() * sizeof(float));
     ByteWriter writer(saved);
     writer.write(kVersion);
-    writer.write_all(values());
+    writer.write_all(std::span<const float>(committed_));
     return saved;
   }
 
@@ -42,19 +52,44 @@ class Thresholds : public CompressorMemory {
     if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
       throw PayloadError("a saved state of casq has version " + std::to_string(version) + "; this thinwire reads version " +
                          std::to_string(kVersion));
-    std::vector<float> loaded(values_.size());
+    std::vector<float> loaded(committed_.size());
     reader.read_into(std::span<float>(loaded));
     reader.expect_end();
-    const bool finite = std::all_of(loaded.begin(), loaded.end(), [](float value) { return std::isfinite(value); });
-    if (!finite || !std::is_sorted(loaded.begin(), loaded.end()))
-      throw PayloadError("a saved state of casq holds thresholds that are not finite and ascending");
-    values_ = std::move(loaded);
+    for (auto rest = std::span<const float>(loaded); !rest.empty(); rest = rest.subspan(per_chunk_))
+      check_ascending(rest.first(per_chunk_));
+    committed_ = std::move(loaded);
   }
 
  private:
-  static constexpr std::uint8_t kVersion = 1;
-  std::vector<float> values_;  // normalised, ascending
+  static constexpr std::uint8_t kVersion = 2;
+
+  std::vector<float> for_all_chunks(std::span<const float> thresholds) const {
+    std::vector<float> all;
+    for (std::uint64_t i = 0; i < chunks_; ++i) all.insert(all.end(), thresholds.begin(), thresholds.end());
+    return all;
+  }
+
+  static void check_ascending(std::span<const float> thresholds) {
+    const bool finite = std::all_of(thresholds.begin(), thresholds.end(), [](float value) { return std::isfinite(value); });
+    if (!finite || !std::is_sorted(thresholds.begin(), thresholds.end()))
+      throw PayloadError("a saved state of casq holds thresholds that are not finite and ascending");
+  }
+
+  std::size_t per_chunk_;
+  std::uint64_t chunks_;
+  std::vector<float> committed_;  // [chunk][threshold]
+  std::vector<float> working_;    // the same, of the step at hand
 };
+
+// One step of Lloyd's algorithm: a threshold moves to the middle of the means beside it, for this chunk's next encoding.
+// Beside an empty cluster it stays, and at 0 where signs are apart; so thresholds remain in order.
+void follow(const kernels::ClusterSums& sums, std::span<const float> table, float scale, Signs signs, std::span<float> thresholds) {
+  for (std::size_t i = 0; i < thresholds.size(); ++i) {
+    const bool fixed = signs == Signs::kApart && thresholds[i] == 0;
+    if (fixed || sums.count[i] == 0 || sums.count[i + 1] == 0) continue;
+    thresholds[i] = 0.5f * (table[i] + table[i + 1]) / scale;
+  }
+}
 
 // What the first step's clusters are made from if there is nothing to train on: the Laplace distribution, which gradients
 // resemble more than any other that needs no parameter.
@@ -136,7 +171,9 @@ Casq::Casq(int bits, std::uint64_t retrain, Signs signs)
 
 Exchange Casq::exchange(Work& work, Context& context) const { return gather_and_average(*this, work, context); }
 
-std::unique_ptr<CompressorMemory> Casq::make_memory() const { return std::make_unique<Thresholds>(untrained_); }
+std::unique_ptr<CompressorMemory> Casq::make_memory(std::uint64_t elements) const {
+  return std::make_unique<Thresholds>(untrained_, elements);
+}
 
 bool Casq::needs_preparation(std::uint64_t steps) const { return steps % retrain_ == 0; }
 
@@ -169,12 +206,14 @@ void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span
     std::transform(normalised.begin(), normalised.end(), thresholds.begin(), [scale](float t) { return t * scale; });
     return kernels::assign(values, std::span<const float>(thresholds).first(clusters() - 1), bits_, codes);
   };
-  kernels::ClusterSums sums = assign(static_cast<const Thresholds&>(*piece.memory).values());
+  const std::span<float> thresholds = static_cast<Thresholds&>(*piece.memory).of_chunk(piece.first / kChunkElements);
+  kernels::ClusterSums sums = assign(thresholds);
   if (kept_energy(sums) < 0.99 * energy_of_signs(range.magnitudes(), values.size())) sums = assign(untrained_);
   Table means{};
   const auto table = std::span<float>(means).first(clusters());
   for (std::size_t c = 0; c < table.size(); ++c)
     if (sums.count[c] > 0) table[c] = sums.sum[c] / static_cast<float>(sums.count[c]);
+  follow(sums, table, scale, signs_, thresholds);
   if (piece.has_residual()) kernels::look_up_subtract(codes, bits_, table, values);
   range.undo(table);
   ByteWriter(table_bytes).write_all(std::span<const float>(table));

@@ -5,14 +5,16 @@
 //
 // 1. Clusters, for each parameter by itself, retrained every `retrain` steps: all workers add up histograms of their
 //    values, each chunk of the grid normalised by its own mean magnitude, and optimal_thresholds() divides the line.
-//    Only normalised thresholds are remembered. signs=apart: a cluster holds values of one sign, as published. Free, the
-//    default, left on gradients of a CNN a sixth less error, because most values want to share one cluster
-//    around zero.
+//    Only normalised thresholds are remembered, for each chunk. signs=apart: a cluster holds values of one sign, as
+//    published. Free, the default, left on gradients of a CNN a sixth less error, because most values want to share one
+//    cluster around zero.
 // 2. Encode, for each chunk: thresholds times the chunk's mean magnitude give c(i); T[c] is the mean, this step and on
 //    this worker, of the entries of cluster c. Whatever the thresholds, cluster means are an orthogonal projection:
 //    |g - g'|^2 = |g|^2 - |g'|^2, a contraction, even when the thresholds are old. Where they keep less than a cluster
 //    for each sign would (all of a chunk in one cluster, because another chunk, worker or step had an outlier), the
 //    chunk is divided by the untrained ones, one of which is 0.
+//    At the end the chunk's thresholds move to the middles of neighbouring T, which is a step of Lloyd's algorithm: over
+//    the steps they follow the chunk, the worker, and the residual, of which the first training knew nothing.
 // 3. Wire: T, 32 bits each, and q bits an entry: 32 * 2^q + q * n bits a chunk of n entries, rounded up to bytes.
 // 4. Decode: T[c(i)]; what a worker's values and T differ by stays in its residual.
 //
@@ -40,7 +42,7 @@ class Casq : public Compressor, private PieceCodec {
   Casq(int bits, std::uint64_t retrain, Signs signs);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::unique_ptr<CompressorMemory> make_memory() const override;
+  std::unique_ptr<CompressorMemory> make_memory(std::uint64_t elements) const override;
   bool needs_preparation(std::uint64_t steps) const override;
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;
 

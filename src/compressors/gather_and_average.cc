@@ -131,8 +131,7 @@ class Gathered {
 
   void average_piece(Piece& piece, std::size_t index, std::size_t offset, std::size_t bytes) const {
     if (piece.has_residual() && !used_by_any(index)) {  // what nobody used this step waits for the next
-      put_back(piece);
-      std::fill(piece.mean().begin(), piece.mean().end(), 0.0f);
+      skip(piece);
       return;
     }
     const float weight = 1.0f / static_cast<float>(world_size_);

@@ -9,59 +9,83 @@ struct Half::Format {
   decltype(kernels::to_bf16)* to;
   decltype(kernels::from_bf16)* from;
   decltype(kernels::subtract_bf16)* subtract;
+  std::uint16_t one;
   std::uint16_t not_a_number;
 };
 
 namespace {
 
-// The part of a message's halves that belongs to a piece.
-class Cut {
+// A message: every piece's values, then with feedback a mark a piece, 1 if this worker used it. Where the sum of the marks
+// is 0, nobody did, and the residual waits.
+class Halves {
  public:
-  explicit Cut(std::span<std::uint16_t> halves) : rest_(halves) {}
-  std::span<std::uint16_t> next(const Piece& piece) {
-    const auto part = rest_.first(piece.gradient.size());
-    rest_ = rest_.subspan(piece.gradient.size());
-    return part;
+  Halves(const Work& work, Context& context) : elements_(work.elements), has_marks_(work.feedback) {
+    all_ = context.scratch().take<std::uint16_t>(elements_ + (has_marks_ ? work.pieces.size() : 0));
   }
 
+  std::span<std::uint16_t> all() const { return all_; }
+  bool has_marks() const { return has_marks_; }
+  std::uint16_t& mark(std::size_t piece) const { return all_[elements_ + piece]; }
+
+  // The values of one piece after the other.
+  std::span<std::uint16_t> next(const Piece& piece) {
+    const auto part = all_.subspan(next_, piece.gradient.size());
+    next_ += part.size();
+    return part;
+  }
+  void rewind() { next_ = 0; }
+
  private:
-  std::span<std::uint16_t> rest_;
+  std::uint64_t elements_;
+  bool has_marks_;
+  std::span<std::uint16_t> all_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace
 
 Half::Half(ElementType type) : type_(type) {
-  static constexpr Format kBf16{kernels::to_bf16, kernels::from_bf16, kernels::subtract_bf16, 0x7fc0};
-  static constexpr Format kFp16{kernels::to_fp16, kernels::from_fp16, kernels::subtract_fp16, 0x7e00};
+  static constexpr Format kBf16{kernels::to_bf16, kernels::from_bf16, kernels::subtract_bf16, 0x3f80, 0x7fc0};
+  static constexpr Format kFp16{kernels::to_fp16, kernels::from_fp16, kernels::subtract_fp16, 0x3c00, 0x7e00};
   format_ = type == ElementType::kBfloat16 ? &kBf16 : &kFp16;
+}
+
+// Values divided by the world size, so that the sum of all workers' is the mean and fp16 does not overflow.
+void Half::encode(Piece& piece, float workers, std::span<std::uint16_t> part) const {
+  format_->to(piece.values(), 1.0f / workers, part);
+  if (piece.has_residual()) format_->subtract(part, workers, piece.residual);
 }
 
 Exchange Half::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  auto halves = context.scratch().take<std::uint16_t>(work.elements);
-  const auto workers = static_cast<float>(context.world_size());
-  Cut to_encode(halves);
-  for (Piece& piece : work.pieces) {
-    const auto part = to_encode.next(piece);
+  Halves halves(work, context);
+  for (std::size_t i = 0; i < work.pieces.size(); ++i) {
+    Piece& piece = work.pieces[i];
     if (piece.has_residual()) open(piece, work);
-    format_->to(piece.values(), 1.0f / workers, part);
-    if (piece.has_residual()) format_->subtract(part, workers, piece.residual);
+    if (halves.has_marks()) halves.mark(i) = piece.used ? format_->one : 0;
+    encode(piece, static_cast<float>(context.world_size()), halves.next(piece));
   }
-  if (!context.finite) halves[0] = format_->not_a_number;
-  Await round = context.sum(halves, type_);
+  if (!context.finite) halves.all()[0] = format_->not_a_number;
+  Await round = context.sum(halves.all(), type_);
   co_await round;
 
   context.enter(Phase::kDecode);
-  // With a residual, means are decoded next to it, because gradient still holds what it may have to be put back to.
-  Cut to_decode(halves);
+  // Everything is looked at before a mean is written: gradients still hold what residuals may have to be put back to.
   if (context.flag_needed) {
-    auto means = context.scratch().take<float>(work.elements);
-    format_->from(halves, 1.0f, means);
-    if (flagged(means, context)) co_return;
+    auto sums = context.scratch().take<float>(halves.all().size());
+    format_->from(halves.all(), 1.0f, sums);
+    if (flagged(sums, context)) co_return;
   }
-  for (Piece& piece : work.pieces) {
-    format_->from(to_decode.next(piece), 1.0f, piece.mean());
-    piece.stage = Piece::Stage::kDone;
+  halves.rewind();
+  for (std::size_t i = 0; i < work.pieces.size(); ++i) {
+    Piece& piece = work.pieces[i];
+    const auto part = halves.next(piece);
+    if (halves.has_marks() && halves.mark(i) == 0) {
+      skip(piece);
+    } else {
+      format_->from(part, 1.0f, piece.mean());
+      piece.stage = Piece::Stage::kDone;
+    }
   }
 }
 

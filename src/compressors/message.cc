@@ -24,6 +24,11 @@ void put_back(Piece& piece) {
   piece.stage = Piece::Stage::kDone;
 }
 
+void skip(Piece& piece) {
+  put_back(piece);
+  std::fill(piece.mean().begin(), piece.mean().end(), 0.0f);
+}
+
 bool flagged(std::span<const float> sums, Context& context) {
   if (context.flag_needed && !kernels::scan(sums).finite) context.any_non_finite = true;
   return context.any_non_finite;

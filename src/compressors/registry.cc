@@ -41,7 +41,8 @@ Row half(const char* name, const char* description, std::uint8_t wire_id, Elemen
            .description = description,
            .wire_id = wire_id,
            .aggregation = Aggregation::kLinear,
-           .contractive = true,
+           // Beyond 65504 binary16 is infinite, and what is below its least value becomes 0.
+           .contractive = type == ElementType::kBfloat16,
            .parameters = {feedback("off")},
            .reference = type == ElementType::kBfloat16 ? "Kalamkar et al., arXiv 1905.12322" : "IEEE 754-2008, binary16"},
           type == ElementType::kBfloat16

@@ -14,7 +14,10 @@ namespace thinwire {
 class CompressorMemory {
  public:
   virtual ~CompressorMemory() = default;
-  // The saved form begins with a version of its own. load() throws PayloadError, and changes nothing if it throws.
+  // What a step changes lasts once it is committed; begin_step() forgets what an earlier step left uncommitted.
+  virtual void begin_step() = 0;
+  virtual void commit_step() = 0;
+  // What was committed. The saved form begins with a version of its own. load() throws PayloadError, and changes nothing if it throws.
   virtual std::vector<std::byte> save() const = 0;
   virtual void load(std::span<const std::byte> saved) = 0;
 };
@@ -45,6 +48,7 @@ struct Piece {
 struct Work {
   std::span<Piece> pieces;
   std::uint64_t elements = 0;  // of all pieces
+  bool feedback = false;       // residuals last; without, there may be some for this step, to measure the error
   float gradient_scale = 1;    // gradients are multiplied by this before the residual is added
   double energy = 0;           // sum of squares of the values, as pieces are opened
 };

@@ -45,8 +45,10 @@ void provide_memory(const BucketReduction& bucket, const PreparedGroup& group) {
   for (const std::uint32_t entry : group.entries) {
     ParameterSlot& slot = slot_of(bucket, entry);
     const ParameterGradient& gradient = bucket.lane.gradients[entry];
-    if (group.chosen->feedback) slot.residual.resize(gradient.data.size() / element_bytes(gradient.type));
-    if (!slot.memory) slot.memory = group.chosen->compressor->make_memory();
+    const std::uint64_t elements = gradient.data.size() / element_bytes(gradient.type);
+    if (group.chosen->feedback) slot.residual.resize(elements);
+    if (!slot.memory) slot.memory = group.chosen->compressor->make_memory(elements);
+    if (slot.memory) slot.memory->begin_step();
   }
 }
 
@@ -86,7 +88,7 @@ class Message {
     measured_ = bucket_.measure_every > 0 && !plan.chunks.empty() &&
                 slot_of(bucket_, plan.chunks.front().entry).steps % static_cast<std::uint64_t>(bucket_.measure_every) == 0;
     for (const Chunk& chunk : plan.chunks) bucket_.lane.pieces.push_back(piece_of(chunk));
-    work_ = {bucket_.lane.pieces, plan.elements, gradient_scale(bucket_, *plan.chosen)};
+    work_ = {bucket_.lane.pieces, plan.elements, plan.chosen->feedback, gradient_scale(bucket_, *plan.chosen)};
   }
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
@@ -150,10 +152,37 @@ bool any_feedback(const BucketPlan& plan) {
                      [](const MessagePlan& message) { return message.chosen->feedback; });
 }
 
+// After a message in which finite values overflowed, those before it are committed and their means will not be used: they
+// go to the residuals, so that the sum over the workers loses nothing.
+void return_means(const BucketReduction& bucket, std::span<const MessagePlan> committed) {
+  bucket.lane.scratch.reset();
+  const auto buffer = bucket.lane.scratch.take<float>(kChunkElements);
+  for (const MessagePlan& message : committed) {
+    if (!message.chosen->feedback) continue;
+    const float scale = gradient_scale(bucket, *message.chosen);
+    for (const Chunk& chunk : message.chunks)
+      for (std::uint64_t done = 0; done < chunk.elements; done += buffer.size()) {
+        const auto means = buffer.first(std::min<std::uint64_t>(buffer.size(), chunk.elements - done));
+        load(bucket.lane.gradients[chunk.entry], chunk.first + done, means);
+        float* const residual = slot_of(bucket, chunk.entry).residual.data() + chunk.first + done;
+        for (std::size_t i = 0; i < means.size(); ++i)
+          if (std::isfinite(means[i])) residual[i] += scale * means[i];
+      }
+  }
+}
+
 void fill_with_nan(const BucketReduction& bucket) {
   for (const ParameterGradient& gradient : bucket.lane.gradients)
     fill(gradient, std::numeric_limits<float>::quiet_NaN());
   ++bucket.counters.non_finite;
+}
+
+void commit_step(const BucketReduction& bucket) {
+  for (const ParameterGradient& gradient : bucket.lane.gradients) {
+    ParameterSlot& slot = bucket.slots[gradient.parameter];
+    ++slot.steps;
+    if (slot.memory) slot.memory->commit_step();
+  }
 }
 
 void count_elements(const BucketReduction& bucket) {
@@ -175,6 +204,7 @@ Exchange reduce_bucket(BucketReduction bucket) {
   bucket.context.enter(Phase::kEncode);
   bucket.context.flag_needed = any_feedback(bucket.plan);
   bucket.context.finite = !bucket.context.flag_needed || rest_is_finite(bucket);
+  std::size_t committed = 0;
   for (const MessagePlan& plan : bucket.plan.messages) {
     bucket.context.enter(Phase::kEncode);
     Message message(bucket, plan);
@@ -182,13 +212,15 @@ Exchange reduce_bucket(BucketReduction bucket) {
     co_await exchange;
     if (bucket.context.any_non_finite) break;
     message.commit();
+    ++committed;
     bucket.context.finite = true;
   }
   count_elements(bucket);
   if (bucket.context.any_non_finite) {
+    return_means(bucket, std::span(bucket.plan.messages).first(committed));
     fill_with_nan(bucket);
   } else {
-    for (const ParameterGradient& gradient : bucket.lane.gradients) ++bucket.slots[gradient.parameter].steps;
+    commit_step(bucket);
   }
 }
 

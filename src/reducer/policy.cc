@@ -2,6 +2,11 @@
 
 #include <fnmatch.h>
 
+#include <set>
+#include <string>
+
+#include "thinwire/errors.h"
+
 namespace thinwire {
 namespace {
 
@@ -14,6 +19,14 @@ const std::string& spec_for(const Parameter& parameter, const ReducerOptions& op
   return options.small_uncompressed && is_small(parameter) ? uncompressed : options.compressor;
 }
 
+// The second of two rules with one pattern would never decide anything.
+void check_patterns(const std::vector<Rule>& rules) {
+  std::set<std::string> patterns;
+  for (const Rule& rule : rules)
+    if (!patterns.insert(rule.pattern).second)
+      throw ArgumentError("the pattern '" + rule.pattern + "' occurs in two rules; keep one of them");
+}
+
 }  // namespace
 
 bool is_small(const Parameter& parameter) {
@@ -21,6 +34,7 @@ bool is_small(const Parameter& parameter) {
 }
 
 Policy::Policy(const Layout& layout, const ReducerOptions& options) {
+  check_patterns(options.rules);
   make(options.compressor);
   for (const Rule& rule : options.rules) make(rule.spec);
   for (const Parameter& parameter : layout.parameters()) chosen_.push_back(make(spec_for(parameter, options)));

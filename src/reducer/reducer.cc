@@ -169,7 +169,7 @@ void Reducer::load_state(std::span<const ParameterState> states) {
     loaded[i].steps = states[i].steps;
     loaded[i].residual = states[i].residual;
     if (states[i].memory.empty()) continue;
-    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory();
+    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->layout.parameters()[i].elements());
     if (!loaded[i].memory)
       throw StateError("the saved state has a memory for " + quoted(states[i].name) + ", but " +
                        impl_->policy.compressor_of(i).canonical + " keeps none");

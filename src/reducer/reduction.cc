@@ -1,6 +1,7 @@
 #include "reducer/reduction.h"
 
 #include "reducer/float_environment.h"
+#include "thinwire/errors.h"
 
 namespace thinwire {
 
@@ -42,13 +43,21 @@ void Reduction::State::finish() {
 }
 
 const Collective* Reduction::State::next() {
+  if (failed) throw Error("this reduction has failed before; its gradients hold no mean");
   if (finished) return nullptr;
   const FloatEnvironment environment;
   const auto now = std::chrono::steady_clock::now();
   if (waiting) counters.wire_seconds += std::chrono::duration<double>(now - handed_out).count();
   waiting = false;
   context.clock().start();
-  const Collective* const collective = exchange.next();
+  const Collective* collective = nullptr;
+  try {
+    collective = exchange.next();
+  } catch (...) {
+    failed = true;
+    finish();
+    throw;
+  }
   context.clock().stop();
   if (!collective) {
     finish();

@@ -40,6 +40,7 @@ struct Reduction::State {
   Context context;
   Counters counters;
   bool finished = false;
+  bool failed = false;   // next() has thrown
   bool waiting = false;  // a collective was handed out
   std::chrono::steady_clock::time_point handed_out{};
   Exchange exchange;

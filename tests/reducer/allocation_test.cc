@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/frame_pool.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
 
@@ -41,7 +42,17 @@ TEST(Allocation, CountsWhatItShould) {
 
 class Allocation : public ::testing::TestWithParam<const char*> {};
 
+// How many frames are in use at once depends on how the workers' threads meet; none of the many ways may find the pool empty.
+void fill_frame_pool() {
+  constexpr std::size_t kLargest = 8192, kStep = 256;
+  std::vector<std::pair<void*, std::size_t>> frames;
+  for (std::size_t bytes = kStep; bytes <= kLargest; bytes += kStep)
+    for (int i = 0; i < 8; ++i) frames.emplace_back(take_frame(bytes), bytes);
+  for (const auto& [frame, bytes] : frames) return_frame(frame, bytes);
+}
+
 TEST_P(Allocation, NoneInSteadyState) {
+  fill_frame_pool();
   constexpr int kSteps = 12, kWarmUp = 3;
   const Layout layout({{"a", {300, 200}}, {"b", {64}}, {"c", {100, 100}}});
   in_parallel(2, [&](int rank, Communicator& communicator) {

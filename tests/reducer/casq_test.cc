@@ -187,5 +187,22 @@ TEST(Casq, SignsApartNeverChangesASign) {
   for (std::size_t i = 0; i < input.size(); ++i) EXPECT_GE(gradients[0][i] * input[i], 0);
 }
 
+// Lloyd's algorithm on values that stay the same never makes the error larger.
+TEST(Casq, ThresholdsFollowWhatTheyWereNotTrainedOn) {
+  constexpr std::size_t kElements = 70000, kSteps = 12;
+  for (const char* spec : {"casq:bits=2,feedback=off", "casq:bits=3,feedback=off", "casq:bits=3,signs=apart,feedback=off"}) {
+    SCOPED_TRACE(spec);
+    std::vector<float> steps = make_gradients("laplace", 1, kElements)[0];
+    std::mt19937 random(5);
+    std::vector<float> later(kElements);
+    for (float& value : later) value = std::uniform_real_distribution<float>(-1, 1)(random);
+    for (std::size_t i = 1; i < kSteps; ++i) steps.insert(steps.end(), later.begin(), later.end());
+    const TrialReport report = run_trial(Layout::flat(kElements), steps, 1, kSteps, {.compressor = spec});
+    for (std::size_t i = 2; i < kSteps; ++i)
+      EXPECT_LE(*report.per_step[i].nmse_worker, *report.per_step[i - 1].nmse_worker * 1.0001) << i;
+    EXPECT_LT(*report.per_step.back().nmse_worker, 0.8 * *report.per_step[1].nmse_worker);
+  }
+}
+
 }  // namespace
 }  // namespace thinwire::testing

@@ -78,6 +78,37 @@ TEST(Unused, WhatNoWorkerUsedKeepsItsResidual) {
   for (std::size_t i = 0; i < 1600; ++i) ASSERT_EQ(gradients[0][i], 0);
 }
 
+class UnusedHalf : public ::testing::TestWithParam<std::string> {};
+TEST_P(UnusedHalf, KeepsItsResidualToo) {
+  const Layout layout({{"a", {40, 40}}, {"b", {40, 40}}});
+  Workers workers(layout, 3, {.compressor = GetParam()});
+  Gradients gradients = make_gradients("normal", 3, layout.elements());
+  workers.step(gradients);
+  const std::vector<float> before = workers.residual(1);
+  gradients = make_gradients("normal", 3, layout.elements(), 2);
+  for (auto& gradient : gradients) std::fill_n(gradient.begin(), 1600, 0.0f);
+  workers.step(gradients);
+  const std::vector<float> after = workers.residual(1);
+  EXPECT_NE(before[0], 0);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 1600, after.begin()));
+  EXPECT_FALSE(std::equal(before.begin() + 1600, before.end(), after.begin() + 1600));
+  for (std::size_t i = 0; i < 1600; ++i) ASSERT_EQ(gradients[0][i], 0);
+}
+INSTANTIATE_TEST_SUITE_P(Every, UnusedHalf, ::testing::Values("bf16:feedback=on", "fp16:feedback=on"));
+
+// Finite values whose sum overflows, in the message after one that is committed.
+TEST(NonFinite, AnOverflowAfterACommitLosesNothing) {
+  const Layout layout({{"big", {300, 200}}, {"last.bias", {9}}});
+  Workers workers(layout, 2, {.compressor = "casq:bits=2", .rules = {{"*.bias", "none"}}});
+  Gradients gradients = make_gradients("normal", 2, layout.elements());
+  for (auto& gradient : gradients) gradient.back() = 3e38f;
+  const Gradients given = gradients;
+  workers.step(gradients);
+  for (const float value : gradients[0]) ASSERT_FALSE(std::isfinite(value));
+  for (std::size_t i = 0; i < 60000; ++i)
+    ASSERT_NEAR(given[0][i] + given[1][i], workers.residual(0)[i] + workers.residual(1)[i], 1e-5) << i;
+}
+
 TEST(Unused, OneWorkerIsEnoughToUseIt) {
   Workers workers(Layout::flat(1600), 2, {.compressor = "casq:bits=1"});
   Gradients gradients = make_gradients("normal", 2, 1600);

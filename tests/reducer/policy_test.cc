@@ -78,6 +78,10 @@ TEST(Gradients, AreRefusedBeforeAnythingStarts) {
   EXPECT_THROW(reducer.reduce(parameters), ArgumentError);
 }
 
+TEST(Policy, APatternThatOccursTwiceIsRefused) {
+  EXPECT_THROW(Reducer(layout(), {.rules = {{"*.bias", "none"}, {"fc.*", "bf16"}, {"*.bias", "bf16"}}}), ArgumentError);
+}
+
 TEST(Fingerprint, SeesWhateverWorkersMustAgreeOn) {
   const auto print = [](ReducerOptions options) { return Reducer(layout(), std::move(options)).fingerprint(); };
   const std::uint64_t base = print({.world_size = 2});
