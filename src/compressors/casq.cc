@@ -19,9 +19,9 @@ constexpr std::size_t kCounts = 2 * SignedHistogram::kBins;  // of one parameter
 constexpr std::uint64_t kTrainingChunks = 32;                // a parameter is trained on a million values at most
 using Table = std::array<float, kLargestClusters>;
 
-// Normalised, ascending thresholds of every chunk of a parameter: trained by all workers together, they follow this
-// worker's values by one step of Lloyd's algorithm at every encoding. Chunks' thresholds are separate memory, so pieces may
-// be encoded side by side.
+// Normalised, ascending thresholds of every chunk of a parameter, and of the mean of every chunk that this worker owns:
+// trained by all workers together, they follow what they divide by one step of Lloyd's algorithm at every encoding. Chunks'
+// thresholds are separate memory, so pieces may be encoded side by side.
 class Thresholds : public CompressorMemory {
  public:
   Thresholds(std::span<const float> untrained, std::uint64_t elements)
@@ -29,7 +29,10 @@ class Thresholds : public CompressorMemory {
     committed_ = for_all_chunks(untrained);
   }
 
-  std::span<float> of_chunk(std::uint64_t index) { return std::span(working_).subspan(index * per_chunk_, per_chunk_); }
+  std::span<float> of_piece(const Piece& piece) {
+    const std::uint64_t second = piece.encoding == Piece::Encoding::kSecond ? 1 : 0;
+    return std::span(working_).subspan((2 * (piece.first / kChunkElements) + second) * per_chunk_, per_chunk_);
+  }
 
   void begin_step() override { working_ = committed_; }
   void commit_step() override { committed_ = working_; }
@@ -65,7 +68,7 @@ class Thresholds : public CompressorMemory {
 
   std::vector<float> for_all_chunks(std::span<const float> thresholds) const {
     std::vector<float> all;
-    for (std::uint64_t i = 0; i < chunks_; ++i) all.insert(all.end(), thresholds.begin(), thresholds.end());
+    for (std::uint64_t i = 0; i < 2 * chunks_; ++i) all.insert(all.end(), thresholds.begin(), thresholds.end());
     return all;
   }
 
@@ -77,7 +80,7 @@ class Thresholds : public CompressorMemory {
 
   std::size_t per_chunk_;
   std::uint64_t chunks_;
-  std::vector<float> committed_;  // [chunk][threshold]
+  std::vector<float> committed_;  // [chunk][encoding][threshold]
   std::vector<float> working_;    // the same, of the step at hand
 };
 
@@ -166,10 +169,10 @@ class InFloatRange {
 
 }  // namespace
 
-Casq::Casq(int bits, std::uint64_t retrain, Signs signs)
-    : bits_(bits), retrain_(retrain), signs_(signs), untrained_(laplace_thresholds(1 << bits, signs)) {}
+Casq::Casq(int bits, std::uint64_t retrain, Signs signs, Reduce reduce)
+    : bits_(bits), retrain_(retrain), signs_(signs), reduce_(reduce), untrained_(laplace_thresholds(1 << bits, signs)) {}
 
-Exchange Casq::exchange(Work& work, Context& context) const { return gather_and_average(*this, work, context); }
+Exchange Casq::exchange(Work& work, Context& context) const { return reduce_coded(*this, reduce_, work, context); }
 
 std::unique_ptr<CompressorMemory> Casq::make_memory(std::uint64_t elements) const {
   return std::make_unique<Thresholds>(untrained_, elements);
@@ -206,7 +209,7 @@ void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span
     std::transform(normalised.begin(), normalised.end(), thresholds.begin(), [scale](float t) { return t * scale; });
     return kernels::assign(values, std::span<const float>(thresholds).first(clusters() - 1), bits_, codes);
   };
-  const std::span<float> thresholds = static_cast<Thresholds&>(*piece.memory).of_chunk(piece.first / kChunkElements);
+  const std::span<float> thresholds = static_cast<Thresholds&>(*piece.memory).of_piece(piece);
   kernels::ClusterSums sums = assign(thresholds);
   if (kept_energy(sums) < 0.99 * energy_of_signs(range.magnitudes(), values.size())) sums = assign(untrained_);
   Table means{};

@@ -18,7 +18,7 @@
 // 3. Wire: T, 32 bits each, and q bits an entry: 32 * 2^q + q * n bits a chunk of n entries, rounded up to bytes.
 // 4. Decode: T[c(i)]; what a worker's values and T differ by stays in its residual.
 //
-// Rounds: one gather a step, and a sum of 3,584 bytes a parameter when clusters are trained.
+// Rounds: one gather a step (reduce=scatter: a scatter and a gather), and a sum of 3,584 bytes a parameter when clusters are trained.
 // Memory passes: encode reads the values from memory once and twice more in the cache; decode writes the mean once.
 //
 // Differences from the published system, and why, are in docs/design.md. Bucket tables (the sketch) and their allocation
@@ -29,7 +29,7 @@
 
 #include "compressors/clusters.h"
 #include "compressors/compressor.h"
-#include "compressors/gather_and_average.h"
+#include "compressors/reduce_coded.h"
 
 namespace thinwire {
 
@@ -39,7 +39,7 @@ class Casq : public Compressor, private PieceCodec {
   static constexpr std::uint8_t kWireVersion = 1;
 
   // bits: 1 to 4. retrain: steps between trainings of the clusters.
-  Casq(int bits, std::uint64_t retrain, Signs signs);
+  Casq(int bits, std::uint64_t retrain, Signs signs, Reduce reduce);
 
   Exchange exchange(Work& work, Context& context) const override;
   std::unique_ptr<CompressorMemory> make_memory(std::uint64_t elements) const override;
@@ -59,6 +59,7 @@ class Casq : public Compressor, private PieceCodec {
   int bits_;
   std::uint64_t retrain_;
   Signs signs_;
+  Reduce reduce_;
   std::vector<float> untrained_;  // thresholds before the first training
 };
 

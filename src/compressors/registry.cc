@@ -23,6 +23,12 @@ SpecParameter feedback(const char* default_value) {
           .help = "error feedback: what was not sent is added to the next step's gradient"};
 }
 
+SpecParameter reduce() {
+  return {.name = "reduce", .kind = Kind::kChoice, .default_value = "gather", .choices = {"auto", "gather", "scatter"},
+          .help = "gather: every worker decodes all codes; scatter: owners average and encode again, so that traffic does not "
+                  "grow with the workers; auto: whichever sends less"};
+}
+
 Row none() {
   return {{.name = "none",
            .description = "no compression: float32 values, summed",
@@ -63,12 +69,13 @@ Row casq() {
                            .maximum = 1e9, .choices = {}, .help = "steps between trainings of the clusters"},
                           {.name = "signs", .kind = Kind::kChoice, .default_value = "free", .choices = {"free", "apart"},
                            .help = "apart: no cluster holds values of both signs, as published"},
-                          feedback("on")},
+                          feedback("on"), reduce()},
            .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
           [](const SpecValues& values) -> std::unique_ptr<const Compressor> {
             return std::make_unique<Casq>(static_cast<int>(values.integer("bits")),
                                           static_cast<std::uint64_t>(values.integer("retrain")),
-                                          values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree);
+                                          values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree,
+                                          reduce_of(values.choice("reduce")));
           }};
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,9 +32,12 @@ class CompressorMemory {
 struct Piece {
   std::uint32_t parameter = 0;  // index in the layout
   std::uint64_t first = 0;      // its first element within the parameter
+  std::uint64_t chunk = 0;      // its number in the grid of the whole layout
   std::span<float> gradient;
   std::span<float> residual;  // empty without feedback
   CompressorMemory* memory = nullptr;
+  // Whether this is a worker's own gradient, or the mean of a chunk that this worker owns.
+  enum class Encoding : std::uint8_t { kFirst, kSecond } encoding = Encoding::kFirst;
   bool used = true;  // whether this worker's gradient has any non-zero value here
   enum class Stage : std::uint8_t { kFresh, kOpen, kDone } stage = Stage::kFresh;
 
@@ -49,8 +53,10 @@ struct Work {
   std::span<Piece> pieces;
   std::uint64_t elements = 0;  // of all pieces
   bool feedback = false;       // residuals last; without, there may be some for this step, to measure the error
+  bool measured = false;       // pieces have residuals, and the error is wanted
   float gradient_scale = 1;    // gradients are multiplied by this before the residual is added
   double energy = 0;           // sum of squares of the values, as pieces are opened
+  std::optional<double> first_error = {};  // sum of squares lost by the first encoding, where residuals hold more than that
 };
 
 // A whole parameter, for what must be seen before its pieces travel.

@@ -88,7 +88,7 @@ class Message {
     measured_ = bucket_.measure_every > 0 && !plan.chunks.empty() &&
                 slot_of(bucket_, plan.chunks.front().entry).steps % static_cast<std::uint64_t>(bucket_.measure_every) == 0;
     for (const Chunk& chunk : plan.chunks) bucket_.lane.pieces.push_back(piece_of(chunk));
-    work_ = {bucket_.lane.pieces, plan.elements, plan.chosen->feedback, gradient_scale(bucket_, *plan.chosen)};
+    work_ = {bucket_.lane.pieces, plan.elements, plan.chosen->feedback, measured_, gradient_scale(bucket_, *plan.chosen)};
   }
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
@@ -117,6 +117,7 @@ class Message {
     Piece piece;
     piece.parameter = gradient.parameter;
     piece.first = chunk.first;
+    piece.chunk = chunk.number;
     piece.gradient = as_floats(gradient, chunk.first, chunk.elements, bucket_.lane.scratch);
     piece.residual = residual_of(slot, chunk);
     piece.memory = slot.memory.get();
@@ -134,8 +135,9 @@ class Message {
 
   // Figures that are not finite are left out: they would spoil the sums for ever.
   void count_error() {
-    double error = 0;
-    for (const Piece& piece : work_.pieces) error += kernels::squared_norm(piece.residual);
+    double error = work_.first_error.value_or(0);
+    if (!work_.first_error)
+      for (const Piece& piece : work_.pieces) error += kernels::squared_norm(piece.residual);
     if (!std::isfinite(work_.energy) || !std::isfinite(error)) return;
     bucket_.counters.measured_energy += work_.energy;
     bucket_.counters.error_energy += error;

@@ -19,7 +19,14 @@ std::uint64_t chunk_elements(const Parameter& parameter, Unit unit) {
 class Planner {
  public:
   Planner(const Layout& layout, const Policy& policy, std::span<const std::uint32_t> parameters)
-      : layout_(layout), policy_(policy), parameters_(parameters) {}
+      : layout_(layout), policy_(policy), parameters_(parameters) {
+    std::uint64_t next = 0;
+    for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+      first_chunks_.push_back(next);
+      const std::uint64_t step = chunk_elements(layout.parameters()[i], policy.compressor_of(i).info->unit);
+      next += (layout.parameters()[i].elements() + step - 1) / step;
+    }
+  }
 
   BucketPlan plan() {
     for (std::uint32_t entry = 0; entry < parameters_.size(); ++entry) entries_of(chosen(entry)).push_back(entry);
@@ -48,10 +55,11 @@ class Planner {
   void add_parameter(std::uint32_t entry, const ChosenCompressor& compressor) {
     const Parameter& parameter = layout_.parameters()[parameters_[entry]];
     const std::uint64_t step = chunk_elements(parameter, compressor.info->unit);
+    std::uint64_t number = first_chunks_[parameters_[entry]];
     for (std::uint64_t first = 0; first < parameter.elements(); first += step) {
       const std::uint64_t elements = std::min(step, parameter.elements() - first);
       if (plan_.messages.back().elements + elements > kMessageElements) start_message(&compressor);
-      plan_.messages.back().chunks.push_back({entry, first, elements});
+      plan_.messages.back().chunks.push_back({entry, first, elements, number++});
       plan_.messages.back().elements += elements;
     }
   }
@@ -59,6 +67,7 @@ class Planner {
   const Layout& layout_;
   const Policy& policy_;
   std::span<const std::uint32_t> parameters_;
+  std::vector<std::uint64_t> first_chunks_;  // of every parameter of the layout, in the grid
   BucketPlan plan_;
 };
 

@@ -15,6 +15,7 @@ struct Chunk {
   std::uint32_t entry;
   std::uint64_t first;
   std::uint64_t elements;
+  std::uint64_t number;  // in the grid of the whole layout
 };
 
 // Chunks that travel together by one compressor.

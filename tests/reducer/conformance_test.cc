@@ -31,16 +31,27 @@ std::vector<std::string> values_of(const SpecParameter& parameter) {
   return values;
 }
 
+bool is_base(const SpecParameter& parameter) {
+  return parameter.kind != SpecParameter::Kind::kChoice || parameter.name == "feedback";
+}
+
+// Every number with and without feedback, by itself and with every other choice in turn.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const CompressorInfo& info : compressors()) {
-    std::vector<std::string> specs{info.name + ":"};
+    std::vector<std::string> base{info.name + ":"};
     for (const SpecParameter& parameter : info.parameters) {
+      if (!is_base(parameter)) continue;
       std::vector<std::string> extended;
-      for (const std::string& spec : specs)
+      for (const std::string& spec : base)
         for (const std::string& value : values_of(parameter)) extended.push_back(spec + parameter.name + "=" + value + ",");
-      specs = extended;
+      base = extended;
     }
+    std::vector<std::string> specs = base;
+    for (const SpecParameter& parameter : info.parameters)
+      for (const std::string& value : parameter.choices)
+        if (!is_base(parameter) && value != parameter.default_value && value != "auto")
+          for (const std::string& spec : base) specs.push_back(spec + parameter.name + "=" + value + ",");
     for (std::string& spec : specs) {
       spec.pop_back();
       all.push_back({&info, spec});
@@ -200,19 +211,29 @@ TEST_P(Conformance, EverySimdTargetGivesTheSameBits) {
   kernels::force_target("");
 }
 
+// What casq sends of so many elements, if every `workers`-th chunk from `owner` on is sent.
+std::size_t casq_message_bytes(std::size_t elements, std::size_t bits, std::size_t owner, std::size_t workers) {
+  std::size_t chunks = 0, codes = 0;
+  for (std::size_t first = owner * 32768; first < elements; first += workers * 32768, ++chunks)
+    codes += 4 * (std::size_t{1} << bits) + (std::min<std::size_t>(32768, elements - first) * bits + 7) / 8;
+  return 8 + (chunks + 7) / 8 + codes;
+}
+
 TEST_P(Conformance, BitsFollowTheFormula) {
   const CompressorInfo& info = *GetParam().info;
   for (const std::size_t elements : {1u, 4097u, 32768u, 100003u}) {
     Workers workers = make(Layout::flat(elements), 2);
     Gradients gradients = make_gradients("normal", 2, elements);
     workers.step(gradients);
-    const std::size_t chunks = (elements + 32767) / 32768, rest = elements % 32768;
+    const std::size_t chunks = (elements + 32767) / 32768;
     std::size_t expected = elements * (info.name == "none" ? 4 : 2);
     if (info.name != "none" && GetParam().spec.find("feedback=on") != std::string::npos) expected += 2 * chunks;
     if (info.name == "casq") {
       const auto bits = static_cast<std::size_t>(GetParam().spec[GetParam().spec.find("bits=") + 5] - '0');
-      expected = 8 + (chunks + 7) / 8 + chunks * 4 * (std::size_t{1} << bits) + elements / 32768 * (32768 * bits / 8) +
-                 (rest * bits + 7) / 8;
+      const std::size_t shard = casq_message_bytes(elements, bits, 0, 2);  // worker 0 owns the longer shard
+      const bool scattered = GetParam().spec.find("reduce=scatter") != std::string::npos;
+      expected = scattered ? 2 * shard : casq_message_bytes(elements, bits, 0, 1);
+      EXPECT_EQ(workers.reducer(0).counters().second_bytes, scattered ? shard : 0);
     }
     EXPECT_EQ(workers.reducer(0).counters().payload_bytes, expected);
   }
