@@ -15,10 +15,15 @@ class Terminated(KeyboardInterrupt):
 
 
 def terminate_as_interrupt() -> None:
-    """From now on SIGTERM raises `Terminated` in the main thread, so that `with` blocks end."""
+    """From now on SIGTERM raises `Terminated` in the main thread, so that `with` blocks end.
+
+    Ctrl-C raises KeyboardInterrupt even if the job was started in the background by a shell, from which it inherits
+    that SIGINT is ignored.
+    """
     def raise_terminated(*_: object) -> None:
         raise Terminated()
     signal.signal(signal.SIGTERM, raise_terminated)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

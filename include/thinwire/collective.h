@@ -46,6 +46,10 @@ struct Collective {
   std::span<std::byte> result = {};  // kGather: world size times data.size(); kScatter: data.size(); else empty
 };
 
+// For people: "sum", "gather"; "float32", and "bytes" for kUint8.
+const char* name_of(CollectiveKind kind);
+const char* name_of(ElementType type);
+
 // Bytes a worker sends for `collective` by its standard algorithm: ring all-reduce, ring all-gather, direct all-to-all,
 // and for a broadcast the tree's mean over the workers. 0 with one worker.
 double traffic_bytes(const Collective& collective, int world_size);

@@ -18,6 +18,10 @@ enum class Aggregation : std::uint8_t {
 // The smallest part of a parameter that a compressor can encode without seeing the rest.
 enum class Unit : std::uint8_t { kElement, kRow, kParameter };
 
+// "linear" or "gather"; "element", "row" or "parameter".
+const char* name_of(Aggregation aggregation);
+const char* name_of(Unit unit);
+
 struct SpecParameter {
   std::string name;
   enum class Kind : std::uint8_t { kInteger, kReal, kChoice } kind = Kind::kInteger;

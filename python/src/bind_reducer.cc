@@ -14,24 +14,6 @@ namespace {
 using Bucket = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<>;
 
-const char* name_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kSum:
-      return "sum";
-    case CollectiveKind::kMax:
-      return "max";
-    case CollectiveKind::kUnite:
-      return "unite";
-    case CollectiveKind::kGather:
-      return "gather";
-    case CollectiveKind::kScatter:
-      return "scatter";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-  }
-  return "unknown";
-}
-
 nb::dlpack::dtype dtype_of(ElementType type) {
   switch (type) {
     case ElementType::kFloat32:

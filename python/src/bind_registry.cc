@@ -6,20 +6,6 @@
 namespace thinwire::python {
 namespace {
 
-const char* name_of(Aggregation aggregation) { return aggregation == Aggregation::kLinear ? "linear" : "gather"; }
-
-const char* name_of(Unit unit) {
-  switch (unit) {
-    case Unit::kElement:
-      return "element";
-    case Unit::kRow:
-      return "row";
-    case Unit::kParameter:
-      return "parameter";
-  }
-  return "unknown";
-}
-
 nb::object whole_or_real(double value, bool whole) {
   return whole ? nb::object(nb::int_(static_cast<std::int64_t>(value))) : nb::object(nb::float_(value));
 }

@@ -9,42 +9,6 @@
 namespace thinwire {
 namespace {
 
-const char* name_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kSum:
-      return "sum";
-    case CollectiveKind::kMax:
-      return "max";
-    case CollectiveKind::kUnite:
-      return "unite";
-    case CollectiveKind::kGather:
-      return "gather";
-    case CollectiveKind::kScatter:
-      return "scatter";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-  }
-  return "unknown collective";
-}
-
-const char* name_of(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return "float32";
-    case ElementType::kBfloat16:
-      return "bfloat16";
-    case ElementType::kFloat16:
-      return "float16";
-    case ElementType::kInt32:
-      return "int32";
-    case ElementType::kUint32:
-      return "uint32";
-    case ElementType::kUint8:
-      return "bytes";
-  }
-  return "unknown elements";
-}
-
 bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::less<> before;
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());

@@ -18,7 +18,8 @@
 // 3. Wire: T, 32 bits each, and q bits an entry: 32 * 2^q + q * n bits a chunk of n entries, rounded up to bytes.
 // 4. Decode: T[c(i)]; what a worker's values and T differ by stays in its residual.
 //
-// Rounds: one gather a step (reduce=scatter: a scatter and a gather), and a sum of 3,584 bytes a parameter when clusters are trained.
+// Rounds: one gather a step (reduce=scatter: a scatter and a gather), and a sum of 3,584 bytes a parameter when clusters are
+// trained.
 // Memory passes: encode reads the values from memory once and twice more in the cache; decode writes the mean once.
 //
 // Differences from the published system, and why, are in docs/design.md. Bucket tables (the sketch) and their allocation

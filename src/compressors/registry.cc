@@ -102,6 +102,20 @@ const Row& row_of(const std::string& name) {
 
 }  // namespace
 
+const char* name_of(Aggregation aggregation) { return aggregation == Aggregation::kLinear ? "linear" : "gather"; }
+
+const char* name_of(Unit unit) {
+  switch (unit) {
+    case Unit::kElement:
+      return "element";
+    case Unit::kRow:
+      return "row";
+    case Unit::kParameter:
+      return "parameter";
+  }
+  return "unknown";
+}
+
 std::span<const CompressorInfo> compressors() {
   static const std::vector<CompressorInfo> infos = [] {
     std::vector<CompressorInfo> result;

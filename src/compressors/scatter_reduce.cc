@@ -92,7 +92,7 @@ class Owner {
     return false;
   }
 
-  // False if W times a mean would leave the range of float, which a residual could not hold.
+  // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
   bool encode_pieces(std::span<std::byte> second) {
     std::size_t offset = format_.first_code();
     for (std::size_t i = 0; i < shards_.pieces(rank_).size(); ++i) {
@@ -105,8 +105,10 @@ class Owner {
       for (std::size_t rank = 0; rank < shards_.count(); ++rank)
         codec_.decode(from(rank).subspan(begin, code.size()), 1.0f / static_cast<float>(shards_.count()), rank > 0, mean);
       const kernels::Magnitudes magnitudes = kernels::measure(mean);
-      if (!std::isfinite(2 * static_cast<float>(shards_.count()) * magnitudes.largest)) return false;
       encode_mean(piece, mean, magnitudes, code);
+      // A mean that large may be foreign bytes; most of the time there is nothing to look for.
+      const bool may_overflow = !std::isfinite(4 * static_cast<float>(shards_.count()) * magnitudes.largest);
+      if (may_overflow && !kernels::scan(piece.residual).finite) return false;
     }
     return true;
   }

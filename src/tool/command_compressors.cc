@@ -18,22 +18,6 @@ struct Options {
   bool json = false;
 };
 
-const char* aggregation_name(Aggregation aggregation) {
-  return aggregation == Aggregation::kLinear ? "linear" : "gather";
-}
-
-const char* unit_name(Unit unit) {
-  switch (unit) {
-    case Unit::kElement:
-      return "element";
-    case Unit::kRow:
-      return "row";
-    case Unit::kParameter:
-      return "parameter";
-  }
-  return "unknown";
-}
-
 std::string claims(const CompressorInfo& row) {
   std::string text;
   const auto add = [&](bool claimed, const char* claim) {
@@ -72,11 +56,11 @@ ordered_json row_json(const CompressorInfo& row) {
           {"description", row.description},
           {"wire_id", row.wire_id},
           {"wire_version", row.wire_version},
-          {"aggregation", aggregation_name(row.aggregation)},
+          {"aggregation", name_of(row.aggregation)},
           {"lossless", row.lossless},
           {"unbiased", row.unbiased},
           {"contractive", row.contractive},
-          {"unit", unit_name(row.unit)},
+          {"unit", name_of(row.unit)},
           {"parameters", parameters},
           {"reference", row.reference}};
 }
@@ -90,7 +74,7 @@ void print_table(std::span<const CompressorInfo> rows) {
       parameters += (parameters.empty() ? "" : "\n") + parameter.name + '=' + parameter.default_value + " (" +
                     parameter.allowed() + ')';
     if (parameters.empty()) parameters = "-";
-    table.add({row.name, aggregation_name(row.aggregation), claims(row), parameters, row.description});
+    table.add({row.name, name_of(row.aggregation), claims(row), parameters, row.description});
   }
   table.print(std::cout);
   std::cout << "\nlinear: payloads are summed by all-reduce; gather: every worker decodes every payload.\n"
@@ -104,8 +88,8 @@ void print_table(std::span<const CompressorInfo> rows) {
 
 void print_in_full(const CompressorInfo& row) {
   for (const std::string& line : wrap(row.name + ": " + row.description, kLineWidth)) std::cout << line << '\n';
-  std::cout << "\n  combined by  " << aggregation_name(row.aggregation) << "\n  claims       " << claims(row)
-            << "\n  unit         " << unit_name(row.unit) << "\n  wire format  id " << int{row.wire_id} << ", version "
+  std::cout << "\n  combined by  " << name_of(row.aggregation) << "\n  claims       " << claims(row)
+            << "\n  unit         " << name_of(row.unit) << "\n  wire format  id " << int{row.wire_id} << ", version "
             << int{row.wire_version} << '\n';
   if (!row.reference.empty()) {
     const char* heading = "  reference    ";

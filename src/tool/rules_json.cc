@@ -1,5 +1,7 @@
 #include "tool/rules_json.h"
 
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "thinwire/errors.h"
@@ -10,7 +12,20 @@ namespace {
 
 constexpr const char* kForm = R"(rules are a JSON object of patterns and specs, like {"*.bias": "none"})";
 
+// The parsed document would hold only one of the two.
+void refuse_duplicates(const std::string& text, const std::string& name) {
+  using Json = nlohmann::ordered_json;
+  std::set<std::string> patterns;
+  const auto see_key = [&](int /*depth*/, Json::parse_event_t event, const Json& key) {
+    if (event == Json::parse_event_t::key && !patterns.insert(key.get<std::string>()).second)
+      throw ArgumentError(name + ": the pattern '" + key.get<std::string>() + "' occurs twice; keep one of the two");
+    return true;
+  };
+  const auto document = Json::parse(text, see_key, /*allow_exceptions=*/false);
+}
+
 std::vector<Rule> parse_object(const std::string& text, const std::string& name) {
+  refuse_duplicates(text, name);
   const auto document = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) throw ArgumentError(name + ": is not a JSON object; " + kForm);
   std::vector<Rule> rules;

@@ -20,11 +20,18 @@ struct Case {
 
 bool has_feedback(const std::string& spec) { return canonical_spec(spec).find("feedback=on") != std::string::npos; }
 
+// Threads meet alike whatever the numbers are, and the thread sanitizer is slow.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kEveryNumber = false;
+#else
+constexpr bool kEveryNumber = true;
+#endif
+
 // Values of a parameter that are worth a case.
 std::vector<std::string> values_of(const SpecParameter& parameter) {
   if (parameter.kind == SpecParameter::Kind::kChoice) return parameter.choices;
   const bool small_range = parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16;
-  if (!small_range) return {parameter.default_value};
+  if (!small_range || !kEveryNumber) return {parameter.default_value};
   std::vector<std::string> values;
   for (auto value = static_cast<int>(parameter.minimum); value <= static_cast<int>(parameter.maximum); ++value)
     values.push_back(std::to_string(value));

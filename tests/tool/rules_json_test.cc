@@ -30,6 +30,7 @@ TEST(RulesJson, WhatIsRefused) {
   expect_refused([] { parse_rules(""); }, {"--rules", "is empty"});
   expect_refused([] { parse_rules("{"); }, {"--rules", "is not a JSON object", "like {"});
   expect_refused([] { parse_rules(R"({"a": 3})"); }, {"the spec of 'a' is not a string"});
+  expect_refused([] { parse_rules(R"({"a": "none", "b": "bf16", "a": "bf16"})"); }, {"--rules", "'a' occurs twice"});
   expect_refused([&] { parse_rules(folder.write("r.json", "[1]").string()); }, {"r.json", "is not a JSON object"});
   const std::string missing = folder.path("none.json").string();
   expect_refused([&] { parse_rules(missing); }, {"none.json", "No such file"});
