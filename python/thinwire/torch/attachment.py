@@ -37,7 +37,7 @@ def attach(
     timeout: float | timedelta = 300.0,
     scaler: Scaler | None = None,
     lanes: int = 2,
-    measure_every: int = 50,
+    measure_every: int = 47,
     backend: str | None = None,
 ) -> "Attachment":
     """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments.
@@ -49,7 +49,8 @@ def attach(
     timeout: seconds that a worker waits for another before it gives up with PeerError.
     scaler: the GradScaler of the training, whose scale the gradients carry.
     lanes: how many buckets travel at once.
-    measure_every: the compression error is measured at every so many steps; 0: never.
+    measure_every: the compression error is measured at every so many steps; 0: never. The default shares no factor with
+        the periods at which compressors train, so that what is measured is of every age.
     backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
 
     Buckets in CUDA memory are brought to the host and back. Raises ArgumentError for what cannot work and for arguments
