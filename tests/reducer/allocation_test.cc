@@ -1,4 +1,6 @@
 // In steady state a reduction allocates nothing, in any thread.
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -13,22 +15,33 @@ namespace {
 
 std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
+std::atomic<std::int64_t> live_bytes{0}, most_bytes{0};
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (counting) ++allocations;
   void* const memory = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
   if (!memory) throw std::bad_alloc();
+  const std::int64_t live = live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory));
+  if (counting) {
+    ++allocations;
+    for (std::int64_t most = most_bytes; live > most && !most_bytes.compare_exchange_weak(most, live);) {
+    }
+  }
   return memory;
+}
+
+void give_back(void* memory) noexcept {
+  live_bytes -= static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::free(memory);
 }
 
 }  // namespace
 
 void* operator new(std::size_t bytes) { return allocate(bytes, 16); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment)); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { give_back(memory); }
+void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { give_back(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { give_back(memory); }
 
 namespace thinwire::testing {
 namespace {
@@ -74,6 +87,35 @@ TEST_P(Allocation, NoneInSteadyState) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off"));
+
+// The most bytes that the first reduction of one bucket of so many elements has in use at once, in two workers together.
+std::int64_t bytes_of_first_reduction(std::size_t elements) {
+  const Layout layout = Layout::flat(elements);
+  std::int64_t before = 0;
+  in_parallel(2, [&](int rank, Communicator& communicator) {
+    Reducer reducer(layout, {.compressor = "casq:bits=2,feedback=off", .rank = rank, .world_size = 2});
+    std::vector<float> gradient(elements, 1.0f);
+    const auto bucket = parameters_of(layout, gradient);
+    communicator.perform({.kind = CollectiveKind::kBroadcast, .data = {}, .result = {}});
+    if (rank == 0) before = most_bytes = live_bytes.load();
+    communicator.perform({.kind = CollectiveKind::kBroadcast, .data = {}, .result = {}});
+    counting = true;
+    Reduction reduction = reducer.reduce(bucket);
+    run(reduction, communicator);
+    communicator.perform({.kind = CollectiveKind::kBroadcast, .data = {}, .result = {}});
+    counting = false;
+  });
+  allocations = 0;
+  return most_bytes - before;
+}
+
+// Scratch is as long as a message, of which a larger bucket only has more.
+TEST(Allocation, ScratchDoesNotGrowWithTheBucket) {
+  constexpr std::int64_t kMessage = std::int64_t{1} << 23;
+  const std::int64_t one = bytes_of_first_reduction(kMessage), three = bytes_of_first_reduction(3 * kMessage);
+  EXPECT_LT(one, 2 * kMessage);  // both workers: their own code and two gathered ones, 2 bits an element each
+  EXPECT_LT(three, one + one / 10 + 2 * 3 * 512 * 200);  // and up to 200 bytes a chunk: its plan, piece and thresholds
+}
 
 }  // namespace
 }  // namespace thinwire::testing
