@@ -112,8 +112,8 @@ TEST(NonFinite, AnOverflowAfterACommitLosesNothing) {
   const Gradients given = gradients;
   workers.step(gradients);
   for (const float value : gradients[0]) ASSERT_FALSE(std::isfinite(value));
-  for (std::size_t i = 0; i < 60000; ++i)
-    ASSERT_NEAR(given[0][i] + given[1][i], workers.residual(0)[i] + workers.residual(1)[i], 1e-5) << i;
+  const std::vector<float> first = workers.residual(0), second = workers.residual(1);
+  for (std::size_t i = 0; i < 60000; ++i) ASSERT_NEAR(given[0][i] + given[1][i], first[i] + second[i], 1e-5) << i;
 }
 
 TEST(Unused, OneWorkerIsEnoughToUseIt) {
