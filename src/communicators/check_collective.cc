@@ -57,9 +57,13 @@ void check_collective(const Collective& collective, int world_size) {
 }
 
 std::string describe(const Collective& collective) {
-  std::string text = name_of(collective.kind);
-  text += " of " + std::to_string(collective.data.size() / element_bytes(collective.type)) + ' ' + name_of(collective.type);
-  if (collective.kind == CollectiveKind::kBroadcast) text += " from worker " + std::to_string(collective.root);
+  return describe(collective.kind, collective.type, collective.data.size(), collective.root);
+}
+
+std::string describe(CollectiveKind kind, ElementType type, std::size_t bytes, int root) {
+  std::string text = name_of(kind);
+  text += " of " + std::to_string(bytes / element_bytes(type)) + ' ' + name_of(type);
+  if (kind == CollectiveKind::kBroadcast) text += " from worker " + std::to_string(root);
   return text;
 }
 

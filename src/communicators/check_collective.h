@@ -14,5 +14,6 @@ void check_collective(const Collective& collective, int world_size);
 
 // For people: "sum of 4097 float32", "gather of 12 bytes", "broadcast of 4 bytes from worker 2".
 std::string describe(const Collective& collective);
+std::string describe(CollectiveKind kind, ElementType type, std::size_t bytes, int root);
 
 }  // namespace thinwire

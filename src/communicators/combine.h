@@ -16,4 +16,8 @@ bool can_combine(CollectiveKind kind, ElementType type);
 // ranges that do not overlap may run at the same time.
 void combine(std::span<const Collective> posted, std::size_t first, std::size_t last) noexcept;
 
+// Combines `other` into `total`, which are as long as each other and hold whole elements; both are aligned to them.
+// Sixteen-bit floats are rounded each time.
+void combine_into(CollectiveKind kind, ElementType type, std::span<std::byte> total, std::span<const std::byte> other) noexcept;
+
 }  // namespace thinwire

@@ -15,26 +15,12 @@
 
 #include "communicators/check_collective.h"
 #include "communicators/combine.h"
+#include "communicators/parts.h"
 #include "thinwire/communicator.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
-
-// Worker `rank` of `workers`' part of `bytes`, in whole cache lines so that workers do not write to a common one.
-struct Range {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-Range part_of(std::size_t bytes, std::size_t rank, std::size_t workers) {
-  constexpr std::size_t kLine = 64;
-  const std::size_t lines = (bytes + kLine - 1) / kLine;
-  const std::size_t share = lines / workers;
-  const std::size_t longer = lines % workers;  // the first so many parts have a line more
-  const std::size_t first = rank * share + std::min(rank, longer);
-  const std::size_t count = share + (rank < longer ? 1 : 0);
-  return {std::min(bytes, first * kLine), std::min(bytes, (first + count) * kLine)};
-}
 
 void copy(std::span<const std::byte> from, std::byte* to) noexcept {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
@@ -60,7 +46,7 @@ void move_data(std::span<const Collective> posted, std::size_t rank) noexcept {
       return;
     default:
       if (workers == 1) return;
-      const Range part = part_of(bytes, rank, workers);
+      const Part part = part_of(bytes, rank, workers);
       const std::size_t element = element_bytes(mine.type);
       combine(posted, part.begin / element, part.end / element);
   }

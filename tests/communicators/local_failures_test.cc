@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "worker_threads.h"
+#include "failure_checks.h"
 
 namespace thinwire {
 namespace {
@@ -14,24 +14,6 @@ using std::chrono::steady_clock;
 using testing::Test;
 
 constexpr auto kForever = 1h;  // a test that needs this timeout to pass never ends
-
-void sum(Communicator& communicator, std::vector<float>& values) {
-  communicator.perform(
-      {.kind = CollectiveKind::kSum, .type = ElementType::kFloat32, .data = bytes_of(values)});
-}
-
-void sum_of(Communicator& communicator, std::size_t elements) {
-  std::vector<float> values(elements, 1);
-  sum(communicator, values);
-}
-
-void expect_mentions(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-}
-
-void expect_broken(Group& group) {
-  for (auto& end : group) EXPECT_THROW(sum_of(*end, 4), PeerError) << "worker " << end->rank();
-}
 
 // Performs `odd` on the last of three workers and a sum of four floats on the others.
 std::vector<std::string> perform_mismatched(Collective odd) {

@@ -10,7 +10,7 @@ namespace thinwire::testing {
 namespace {
 
 TEST(Scatter, TrafficOfAWorkerDoesNotGrowWithTheirNumber) {
-  constexpr std::size_t kElements = 64 * 32768;
+  constexpr std::size_t kElements = 16 * 32768;
   for (const int count : {2, 4, 8}) {
     SCOPED_TRACE(count);
     Workers gather(Layout::flat(kElements), count, {.compressor = "casq:bits=2,reduce=gather"});
@@ -23,7 +23,7 @@ TEST(Scatter, TrafficOfAWorkerDoesNotGrowWithTheirNumber) {
     const double share = static_cast<double>(count - 1) / count;
     const double setup = 2 * share * static_cast<double>(counters.setup_bytes);
     const double formula = 2 * share * static_cast<double>(one_message.payload_bytes);
-    EXPECT_NEAR(counters.traffic_bytes - setup, formula, 0.001 * formula);
+    EXPECT_NEAR(counters.traffic_bytes - setup, formula, 0.002 * formula);
     EXPECT_EQ(counters.rounds, one_message.rounds + 1);
   }
 }

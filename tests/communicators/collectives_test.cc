@@ -1,4 +1,4 @@
-// What collectives between threads compute, against references that are slow and plain.
+// What collectives compute, between threads and by messages, against references that are slow and plain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,16 +8,22 @@
 #include <limits>
 #include <random>
 
+#include "communicators/parts.h"
 #include "kernels/half.h"
-#include "worker_threads.h"
+#include "post_office.h"
 
 namespace thinwire {
 namespace {
 
-class LocalCollectives : public testing::TestWithParam<std::tuple<int, std::size_t>> {
+constexpr std::size_t kAroundTheRing = 8192;  // bytes; what is larger goes around a ring, if it travels as messages
+
+class Collectives : public testing::TestWithParam<std::tuple<bool, int, std::size_t>> {
  protected:
-  int workers() const { return std::get<0>(GetParam()); }
-  std::size_t elements() const { return std::get<1>(GetParam()); }
+  bool by_messages() const { return std::get<0>(GetParam()); }
+  int workers() const { return std::get<1>(GetParam()); }
+  std::size_t elements() const { return std::get<2>(GetParam()); }
+
+  Group make_group() const { return by_messages() ? make_posting_communicators(workers()) : make_local_communicators(workers()); }
 
   // One vector for each worker, filled by draw().
   template <class T, class Draw>
@@ -31,7 +37,7 @@ class LocalCollectives : public testing::TestWithParam<std::tuple<int, std::size
   template <class T>
   void expect_in_place(CollectiveKind kind, ElementType type, std::vector<std::vector<T>> data,
                        const std::vector<T>& expected, int root = 0) {
-    Group group = make_local_communicators(workers());
+    Group group = make_group();
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       communicator.perform({.kind = kind, .type = type, .root = root, .data = bytes_of(data[rank])});
     });
@@ -41,33 +47,58 @@ class LocalCollectives : public testing::TestWithParam<std::tuple<int, std::size
     }
   }
 
-  // Folds the workers' values in rank order, element by element.
+  // Folds the workers' values element by element, from worker 0 on; around a ring, from the worker whose part it is.
   template <class T, class Fold>
-  static std::vector<T> fold(const std::vector<std::vector<T>>& all, Fold operation) {
+  std::vector<T> fold(const std::vector<std::vector<T>>& all, Fold operation) const {
+    const std::size_t count = all.size(), bytes = elements() * sizeof(T);
     std::vector<T> total = all[0];
-    for (std::size_t r = 1; r < all.size(); ++r)
-      for (std::size_t i = 0; i < total.size(); ++i) total[i] = operation(total[i], all[r][i]);
+    for (std::size_t part = 0; part < count; ++part) {
+      const bool ring = by_messages() && bytes > kAroundTheRing;
+      const Part range = ring ? part_of(bytes, part, count) : Part{0, part == 0 ? bytes : 0};
+      for (std::size_t i = range.begin / sizeof(T); i < range.end / sizeof(T); ++i) {
+        total[i] = all[part][i];
+        for (std::size_t r = 1; r < count; ++r) total[i] = operation(total[i], all[(part + r) % count][i]);
+      }
+    }
     return total;
   }
 
-  std::vector<float> sum_of_halves(const std::vector<std::vector<std::uint16_t>>& all,
-                                   void (*widen)(std::span<const std::uint16_t>, float, std::span<float>)) const {
-    std::vector<std::vector<float>> widened(all.size(), std::vector<float>(elements()));
-    for (std::size_t r = 0; r < all.size(); ++r) widen(all[r], 1, widened[r]);
-    return fold<float>(widened, [](float a, float b) { return a + b; });
+  using Widen = void (*)(std::span<const std::uint16_t>, float, std::span<float>);
+  using Round = void (*)(std::span<const float>, float, std::span<std::uint16_t>);
+
+  // Threads round once, after the last worker; messages carry sixteen bits from worker to worker.
+  std::vector<std::uint16_t> sum_of_halves(const std::vector<std::vector<std::uint16_t>>& all, Widen widen, Round round) const {
+    if (workers() == 1) return all[0];
+    const auto widened = [&](std::uint16_t half) {
+      float value = 0;
+      widen({&half, 1}, 1, {&value, 1});
+      return value;
+    };
+    const auto rounded = [&](float value) {
+      std::uint16_t half = 0;
+      round({&value, 1}, 1, {&half, 1});
+      return half;
+    };
+    if (by_messages())
+      return fold<std::uint16_t>(all, [&](std::uint16_t a, std::uint16_t b) { return rounded(widened(a) + widened(b)); });
+    std::vector<std::vector<float>> floats(all.size());
+    for (std::size_t r = 0; r < all.size(); ++r) std::ranges::transform(all[r], std::back_inserter(floats[r]), widened);
+    std::vector<std::uint16_t> result;
+    std::ranges::transform(fold<float>(floats, [](float a, float b) { return a + b; }), std::back_inserter(result), rounded);
+    return result;
   }
 
   std::mt19937 random_{7};
 };
 
-TEST_P(LocalCollectives, FloatsAreSummedInRankOrder) {
+TEST_P(Collectives, FloatsAreSummed) {
   std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> exponent(-20, 20);
   const auto all = inputs<float>([&] { return normal(random_) * std::exp2(exponent(random_)); });
   expect_in_place(CollectiveKind::kSum, ElementType::kFloat32, all, fold<float>(all, [](float a, float b) { return a + b; }));
 }
 
-TEST_P(LocalCollectives, IntegersAreSummedAndWrap) {
+TEST_P(Collectives, IntegersAreSummedAndWrap) {
   const auto all = inputs<std::int32_t>([&] { return static_cast<std::int32_t>(random_()); });
   const auto wrapping = [](std::int32_t a, std::int32_t b) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
@@ -75,7 +106,7 @@ TEST_P(LocalCollectives, IntegersAreSummedAndWrap) {
   expect_in_place(CollectiveKind::kSum, ElementType::kInt32, all, fold<std::int32_t>(all, wrapping));
 }
 
-TEST_P(LocalCollectives, HalvesAreSummedInFloatAndRoundedOnce) {
+TEST_P(Collectives, HalvesAreSummedInFloat) {
   std::normal_distribution<float> normal;
   std::vector<float> values(elements());
   for (const bool bf16 : {true, false}) {
@@ -85,20 +116,19 @@ TEST_P(LocalCollectives, HalvesAreSummedInFloatAndRoundedOnce) {
       std::ranges::generate(values, [&] { return normal(random_); });
       round(values, 1, halves);
     }
-    std::vector<std::uint16_t> expected = all[0];
-    if (workers() > 1) round(sum_of_halves(all, bf16 ? kernels::from_bf16 : kernels::from_fp16), 1, expected);
+    const auto expected = sum_of_halves(all, bf16 ? kernels::from_bf16 : kernels::from_fp16, round);
     expect_in_place(CollectiveKind::kSum, bf16 ? ElementType::kBfloat16 : ElementType::kFloat16, all, expected);
   }
 }
 
-TEST_P(LocalCollectives, MaximumOfFloats) {
+TEST_P(Collectives, MaximumOfFloats) {
   std::normal_distribution<float> normal;
   const auto all = inputs<float>([&] { return normal(random_); });
   expect_in_place(CollectiveKind::kMax, ElementType::kFloat32, all,
                   fold<float>(all, [](float a, float b) { return std::max(a, b); }));
 }
 
-TEST_P(LocalCollectives, NanOfAnyWorkerWinsTheMaximum) {
+TEST_P(Collectives, NanOfAnyWorkerWinsTheMaximum) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (int sick = 0; sick < workers(); ++sick) {
     auto all = inputs<float>([&] { return kInfinity; });
@@ -108,31 +138,31 @@ TEST_P(LocalCollectives, NanOfAnyWorkerWinsTheMaximum) {
   }
 }
 
-TEST_P(LocalCollectives, MaximumOfIntegers) {
+TEST_P(Collectives, MaximumOfIntegers) {
   const auto all = inputs<std::int32_t>([&] { return static_cast<std::int32_t>(random_()); });
   expect_in_place(CollectiveKind::kMax, ElementType::kInt32, all,
                   fold<std::int32_t>(all, [](std::int32_t a, std::int32_t b) { return std::max(a, b); }));
 }
 
-TEST_P(LocalCollectives, UnionOfBits) {
+TEST_P(Collectives, UnionOfBits) {
   const auto all = inputs<std::uint32_t>([&] { return random_() & random_() & random_(); });
   expect_in_place(CollectiveKind::kUnite, ElementType::kUint32, all,
                   fold<std::uint32_t>(all, [](std::uint32_t a, std::uint32_t b) { return a | b; }));
 }
 
-TEST_P(LocalCollectives, BroadcastFromEveryRoot) {
+TEST_P(Collectives, BroadcastFromEveryRoot) {
   const auto all = inputs<std::uint8_t>([&] { return static_cast<std::uint8_t>(random_()); });
   for (int root = 0; root < workers(); ++root)
     expect_in_place(CollectiveKind::kBroadcast, ElementType::kUint8, all, all[root], root);
 }
 
-TEST_P(LocalCollectives, GatherInRankOrder) {
+TEST_P(Collectives, GatherInRankOrder) {
   auto all = inputs<std::uint8_t>([&] { return static_cast<std::uint8_t>(random_()); });
   std::vector<std::uint8_t> expected;
   for (const auto& bytes : all) expected.insert(expected.end(), bytes.begin(), bytes.end());
 
   std::vector<std::vector<std::uint8_t>> results(workers(), std::vector<std::uint8_t>(elements() * workers()));
-  Group group = make_local_communicators(workers());
+  Group group = make_group();
   const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
     communicator.perform({.kind = CollectiveKind::kGather, .data = bytes_of(all[rank]), .result = bytes_of(results[rank])});
   });
@@ -140,13 +170,13 @@ TEST_P(LocalCollectives, GatherInRankOrder) {
   for (const auto& result : results) EXPECT_EQ(result, expected);
 }
 
-TEST_P(LocalCollectives, ScatterInRankOrder) {
+TEST_P(Collectives, ScatterInRankOrder) {
   const std::size_t shard = elements();
   std::vector<std::vector<std::uint8_t>> all(workers(), std::vector<std::uint8_t>(shard * workers()));
   for (auto& shards : all) std::ranges::generate(shards, [&] { return static_cast<std::uint8_t>(random_()); });
 
   std::vector<std::vector<std::uint8_t>> results(workers(), std::vector<std::uint8_t>(shard * workers()));
-  Group group = make_local_communicators(workers());
+  Group group = make_group();
   const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
     communicator.perform({.kind = CollectiveKind::kScatter, .data = bytes_of(all[rank]), .result = bytes_of(results[rank])});
   });
@@ -158,12 +188,18 @@ TEST_P(LocalCollectives, ScatterInRankOrder) {
           << from << " to " << to;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, LocalCollectives,
-                         testing::Combine(testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097)),
-                         [](const auto& suite) {
-                           return "workers" + std::to_string(std::get<0>(suite.param)) + "_elements" +
-                                  std::to_string(std::get<1>(suite.param));
-                         });
+std::string case_name(const testing::TestParamInfo<std::tuple<bool, int, std::size_t>>& suite) {
+  const auto [by_messages, workers, elements] = suite.param;
+  return "workers" + std::to_string(workers) + "_elements" + std::to_string(elements);
+}
+INSTANTIATE_TEST_SUITE_P(Threads, Collectives,
+                         testing::Combine(testing::Values(false), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097)),
+                         case_name);
+// The longest are several segments for every worker.
+INSTANTIATE_TEST_SUITE_P(Messages, Collectives,
+                         testing::Combine(testing::Values(true), testing::Values(1, 2, 3, 5),
+                                          testing::Values(0, 1, 7, 4097, 500'001)),
+                         case_name);
 
 // 1 is lost beside 2^24 and counts twice when it meets another 1 first: only rank order gives these bits.
 TEST(LocalCollectivesOrder, SumIsTakenInRankOrder) {

@@ -1,0 +1,531 @@
+// A collective becomes a plan of segments. Each goes through a slot, a buffer of the engine's own: messages on their way
+// cannot be taken back, so after a failure those buffers live on while the caller's memory is free again. In front of
+// every segment stands a header that says which collective it belongs to, so that workers which do not agree find out.
+//
+// A lane fails for ever. Its worker tells the others, over a channel of its own, so that they need not wait for the timeout.
+#include "communicators/message_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "communicators/check_collective.h"
+#include "communicators/combine.h"
+#include "communicators/transfers.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kWindow = 4;       // messages on their way at once, in each direction of a lane
+constexpr std::size_t kSlotBytes = 64 + kSegmentBytes;
+constexpr int kMostLanes = 64;
+constexpr std::uint32_t kMagic = 0x54574d31;
+constexpr auto kShortestNap = std::chrono::microseconds(10);
+constexpr auto kLongestNap = std::chrono::microseconds(200);  // 250 KB at 10 Gb/s, which sockets hold
+constexpr auto kIdleNap = std::chrono::milliseconds(5);
+constexpr auto kPatienceAtClose = std::chrono::seconds(1);
+
+// Before a segment; in 64 bytes, so that the segment is aligned.
+struct alignas(64) Header {
+  std::uint32_t magic = kMagic;
+  CollectiveKind kind{};
+  ElementType type{};
+  std::uint16_t unused = 0;
+  std::int32_t root = 0;
+  std::uint32_t segment = 0;   // bytes that follow
+  std::uint64_t sequence = 0;  // number of the collective in its lane
+  std::uint64_t bytes = 0;     // of the collective's data
+  std::uint64_t message = 0;   // number of the message from this worker to that one, in this lane
+  std::byte padding[24] = {};
+};
+static_assert(sizeof(Header) == 64);
+
+// "I leave this lane." With a text if this worker saw what went wrong.
+struct Notice {
+  std::uint32_t magic = kMagic;
+  std::int32_t lane = 0;
+  std::uint64_t completed = 0;  // collectives that its worker has had its part in
+  char text[240] = {};
+};
+
+struct Slot {
+  std::byte* memory = nullptr;
+  std::size_t transfer = 0;   // index in the plan
+  std::uint64_t message = 0;  // received: the number it must have
+  bool busy = false;
+};
+
+struct Lane {
+  // Under the engine's mutex:
+  const Collective* asked = nullptr;  // its caller waits
+  bool succeeded = false;
+  bool leaving = false;
+  std::string fault;  // empty, or why the lane is of no further use
+  std::condition_variable answered;
+
+  // The engine thread's own:
+  bool active = false;
+  bool told = false;  // the others know that this worker has left
+  Collective collective;
+  std::uint64_t completed = 0;
+  TransferPlan plan;
+  std::size_t next_send = 0, next_receive = 0, sent = 0, received = 0;
+  std::vector<char> is_received;
+  std::vector<std::byte> everyones;
+  std::array<Slot, kWindow> sending, receiving;
+  std::unique_ptr<std::byte[]> slots;
+  Clock::time_point last_progress;
+  std::size_t notices_on_their_way = 0;
+  std::vector<std::optional<std::uint64_t>> departed;    // by worker: what it had completed
+  std::vector<std::uint64_t> messages_to, messages_from;  // by worker: how many so far
+};
+
+class Engine {
+ public:
+  Engine(std::unique_ptr<Messenger> messenger, int lanes, std::chrono::milliseconds timeout)
+      : messenger_(std::move(messenger)), timeout_(timeout), lanes_(static_cast<std::size_t>(lanes)) {
+    if (world_size() == 1) return;
+    for (Lane& lane : lanes_) {
+      lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kWindow * kSlotBytes + 64);
+      void* memory = lane.slots.get();
+      std::size_t space = 2 * kWindow * kSlotBytes + 64;
+      auto* next = static_cast<std::byte*>(std::align(64, 2 * kWindow * kSlotBytes, memory, space));
+      for (auto* window : {&lane.sending, &lane.receiving})
+        for (Slot& slot : *window) slot.memory = std::exchange(next, next + kSlotBytes);
+      const auto workers = static_cast<std::size_t>(world_size());
+      lane.departed.resize(workers);
+      lane.messages_to.resize(workers);
+      lane.messages_from.resize(workers);
+    }
+    notices_ = std::make_unique<std::byte[]>((static_cast<std::size_t>(world_size()) + lanes_.size()) * sizeof(Notice));
+    thread_ = std::thread([this] { serve(); });
+  }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  ~Engine() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      for (Lane& lane : lanes_) lane.leaving = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+    for (Lane& lane : lanes_) messenger_->keep(std::move(lane.slots));
+    messenger_->keep(std::move(notices_));
+  }
+
+  int rank() const { return messenger_->rank(); }
+  int world_size() const { return messenger_->world_size(); }
+
+  void perform(std::size_t index, const Collective& collective) {
+    check_collective(collective, world_size());
+    copy_own_part(collective);
+    Lane& lane = lanes_[index];
+    std::unique_lock lock(mutex_);
+    if (lane.fault.empty() && lane.leaving) lane.fault = "this worker has left the group";
+    if (!lane.fault.empty()) throw PeerError(lane.fault);
+    if (world_size() == 1 || collective.data.empty()) return;
+    lane.asked = &collective;
+    wake_.notify_one();
+    lane.answered.wait(lock, [&] { return lane.asked == nullptr; });
+    if (!lane.succeeded) throw PeerError(lane.fault);
+  }
+
+  void leave(std::size_t index) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      lanes_[index].leaving = true;
+    }
+    wake_.notify_one();
+  }
+
+ private:
+  // What a token names: one slot of a lane, a notice to a worker, or one from a worker.
+  enum class Role : std::uint8_t { kSegmentSent, kSegmentReceived, kNoticeSent, kNoticeReceived };
+  static Messenger::Token token(Role role, std::size_t lane, std::size_t number) {
+    return static_cast<std::uint64_t>(role) | lane << 8 | number << 32;
+  }
+
+  int notice_channel() const { return static_cast<int>(lanes_.size()); }
+
+  void copy_own_part(const Collective& collective) const {
+    if (collective.data.empty() || collective.result.empty()) return;
+    const std::size_t own = static_cast<std::size_t>(rank());
+    const bool gathers = collective.kind == CollectiveKind::kGather;
+    const std::size_t part = gathers ? collective.data.size() : collective.data.size() / static_cast<std::size_t>(world_size());
+    std::memcpy(collective.result.data() + own * part, collective.data.data() + (gathers ? 0 : own * part), part);
+  }
+
+  // --- the engine's thread
+
+  void serve() noexcept {
+    try {
+      serve_lanes();
+    } catch (const std::exception& error) {  // there is no memory left
+      for (Lane& lane : lanes_) answer(lane, false, std::string("this worker's communication has ended: ") + error.what());
+    }
+  }
+
+  void serve_lanes() {
+    for (int peer = 0; peer < world_size(); ++peer)
+      if (peer != rank()) expect_notice(peer);
+    auto nap = kShortestNap;
+    std::optional<Clock::time_point> stopped;
+    while (true) {
+      const bool moved = take_orders() | take_finished();
+      bool active = false;
+      for (Lane& lane : lanes_) {
+        if (lane.active) advance(lane);
+        active |= lane.active;
+      }
+      std::unique_lock lock(mutex_);
+      if (stopping_ && !stopped) stopped = Clock::now();
+      if (stopped && (all_are_told() || Clock::now() - *stopped > kPatienceAtClose)) return;
+      nap = moved ? kShortestNap : std::min(2 * nap, kLongestNap);
+      if (moved || has_orders()) continue;
+      if (active || stopped) wake_.wait_for(lock, nap);
+      else wake_.wait_for(lock, kIdleNap);
+    }
+  }
+
+  bool take_finished() {
+    finished_.clear();
+    messenger_->poll(finished_);
+    for (const Messenger::Finished& each : finished_) finish(each);
+    return !finished_.empty();
+  }
+
+  // Under the mutex.
+  bool has_orders() const {
+    return std::any_of(lanes_.begin(), lanes_.end(),
+                       [](const Lane& lane) { return (lane.asked && !lane.active) || (lane.leaving && !lane.told); });
+  }
+
+  bool all_are_told() const {
+    return std::all_of(lanes_.begin(), lanes_.end(),
+                       [](const Lane& lane) { return lane.told && lane.notices_on_their_way == 0; });
+  }
+
+  bool take_orders() {
+    bool any = false;
+    for (Lane& lane : lanes_) {
+      bool asks = false, leaves = false;
+      {
+        const std::lock_guard lock(mutex_);
+        asks = lane.asked && !lane.active;
+        leaves = lane.leaving && !lane.told;
+        if (asks) lane.collective = *lane.asked;
+        lane.active |= asks;
+      }
+      if (asks) begin(lane);
+      if (leaves && lane.active) fail(lane, "this worker has left the group");
+      if (leaves) tell(lane, "");
+      any |= asks || leaves;
+    }
+    return any;
+  }
+
+  void begin(Lane& lane) {
+    plan_transfers(lane.collective, rank(), world_size(), lane.plan);
+    lane.next_send = lane.next_receive = lane.sent = lane.received = 0;
+    lane.is_received.assign(lane.plan.receives.size(), 0);
+    lane.last_progress = Clock::now();
+    if (lane.plan.combine_everyones) {
+      const auto data = lane.collective.data;
+      lane.everyones.resize(data.size() * static_cast<std::size_t>(world_size()));
+      std::memcpy(lane.everyones.data() + static_cast<std::size_t>(rank()) * data.size(), data.data(), data.size());
+    }
+    check_departures(lane);
+  }
+
+  // Starts what can be started, and looks whether the lane is done or late.
+  void advance(Lane& lane) {
+    const std::size_t index = static_cast<std::size_t>(&lane - lanes_.data());
+    for (std::size_t s = 0; s < kWindow; ++s)
+      if (!lane.receiving[s].busy && lane.next_receive < lane.plan.receives.size()) start_receive(lane, index, s);
+    for (std::size_t s = 0; s < kWindow; ++s)
+      if (!lane.sending[s].busy && may_send(lane)) start_send(lane, index, s);
+    if (lane.sent == lane.plan.sends.size() && lane.received == lane.plan.receives.size()) return complete(lane);
+    if (Clock::now() - lane.last_progress > timeout_) fail(lane, late_text(lane));
+  }
+
+  static bool may_send(const Lane& lane) {
+    if (lane.next_send == lane.plan.sends.size()) return false;
+    const std::size_t after = lane.plan.sends[lane.next_send].after;
+    return after == Transfer::kNothing || lane.is_received[after];
+  }
+
+  void start_receive(Lane& lane, std::size_t index, std::size_t number) {
+    Slot& slot = lane.receiving[number];
+    slot.transfer = lane.next_receive++;
+    slot.busy = true;
+    slot.message = lane.messages_from[static_cast<std::size_t>(lane.plan.receives[slot.transfer].peer)]++;
+    messenger_->receive(lane.plan.receives[slot.transfer].peer, static_cast<int>(index), {slot.memory, kSlotBytes},
+                        token(Role::kSegmentReceived, index, number));
+  }
+
+  void start_send(Lane& lane, std::size_t index, std::size_t number) {
+    Slot& slot = lane.sending[number];
+    slot.transfer = lane.next_send++;
+    slot.busy = true;
+    const Transfer& transfer = lane.plan.sends[slot.transfer];
+    const Header header = header_of(lane, transfer.bytes, lane.messages_to[static_cast<std::size_t>(transfer.peer)]++);
+    std::memcpy(slot.memory, &header, sizeof header);
+    std::memcpy(slot.memory + sizeof header, lane.collective.data.data() + transfer.offset, transfer.bytes);
+    messenger_->send(transfer.peer, static_cast<int>(index), {slot.memory, sizeof header + transfer.bytes},
+                     token(Role::kSegmentSent, index, number));
+  }
+
+  static Header header_of(const Lane& lane, std::size_t segment, std::uint64_t message) {
+    Header header;
+    header.kind = lane.collective.kind;
+    header.type = lane.collective.type;
+    header.root = lane.collective.kind == CollectiveKind::kBroadcast ? lane.collective.root : 0;
+    header.segment = static_cast<std::uint32_t>(segment);
+    header.sequence = lane.completed;
+    header.bytes = lane.collective.data.size();
+    header.message = message;
+    return header;
+  }
+
+  void finish(const Messenger::Finished& operation) {
+    const auto role = static_cast<Role>(operation.token & 0xff);
+    const std::size_t number = operation.token >> 32;
+    if (role == Role::kNoticeReceived) return read_notice(static_cast<int>(number), operation);
+    Lane& lane = lanes_[operation.token >> 8 & 0xffffff];
+    if (role == Role::kNoticeSent) {
+      --lane.notices_on_their_way;
+      return;
+    }
+    const bool sent = role == Role::kSegmentSent;
+    Slot& slot = (sent ? lane.sending : lane.receiving)[number];
+    slot.busy = false;
+    if (!lane.active) return;  // it has failed in the meantime
+    const Transfer& transfer = (sent ? lane.plan.sends : lane.plan.receives)[slot.transfer];
+    if (!operation.error.empty())
+      return fail(lane, "worker " + std::to_string(transfer.peer) + " cannot be reached in a " + describe(lane.collective) +
+                            ": " + operation.error);
+    lane.last_progress = Clock::now();
+    if (sent) ++lane.sent;
+    else take(lane, slot, transfer, operation.bytes);
+  }
+
+  void take(Lane& lane, const Slot& slot, const Transfer& transfer, std::size_t bytes) {
+    const Header expected = header_of(lane, transfer.bytes, slot.message);
+    if (bytes != sizeof expected + transfer.bytes || std::memcmp(slot.memory, &expected, sizeof expected) != 0)
+      return fail(lane, foreign_text(lane, transfer, slot, bytes));
+    const std::span<const std::byte> segment(slot.memory + sizeof expected, transfer.bytes);
+    switch (transfer.into) {
+      case Transfer::Into::kData:
+        std::ranges::copy(segment, lane.collective.data.data() + transfer.offset);
+        break;
+      case Transfer::Into::kCombined:
+        combine_into(lane.collective.kind, lane.collective.type, lane.collective.data.subspan(transfer.offset, transfer.bytes),
+                     segment);
+        break;
+      case Transfer::Into::kResult:
+        std::ranges::copy(segment, lane.collective.result.data() + transfer.offset);
+        break;
+      case Transfer::Into::kEveryones:
+        std::ranges::copy(segment, lane.everyones.data() + transfer.offset);
+        break;
+    }
+    lane.is_received[slot.transfer] = 1;
+    ++lane.received;
+  }
+
+  void complete(Lane& lane) {
+    if (lane.plan.combine_everyones) combine_everyones(lane);
+    ++lane.completed;
+    answer(lane, true, "");
+  }
+
+  // In rank order, as between threads.
+  void combine_everyones(Lane& lane) {
+    const auto data = lane.collective.data;
+    const std::span<std::byte> total(lane.everyones.data(), data.size());
+    for (std::size_t rank = 1; rank < static_cast<std::size_t>(world_size()); ++rank)
+      combine_into(lane.collective.kind, lane.collective.type, total,
+                   std::span(lane.everyones).subspan(rank * data.size(), data.size()));
+    std::ranges::copy(total, data.begin());
+  }
+
+  void answer(Lane& lane, bool succeeded, const std::string& fault) {
+    const std::lock_guard lock(mutex_);
+    lane.active = false;
+    lane.asked = nullptr;
+    lane.succeeded = succeeded;
+    if (lane.fault.empty()) lane.fault = fault;
+    lane.answered.notify_one();
+  }
+
+  // notice: what the others are told
+  void fail(Lane& lane, const std::string& fault, const std::string& notice) {
+    answer(lane, false, fault);
+    tell(lane, notice);
+  }
+  void fail(Lane& lane, const std::string& fault) { fail(lane, fault, fault); }
+
+  // --- notices
+
+  void tell(Lane& lane, const std::string& text) {
+    if (std::exchange(lane.told, true)) return;
+    const std::size_t index = static_cast<std::size_t>(&lane - lanes_.data());
+    Notice notice;
+    notice.lane = static_cast<std::int32_t>(index);
+    notice.completed = lane.completed;
+    text.copy(notice.text, sizeof notice.text - 1);
+    const std::span<std::byte> message(notices_.get() + index * sizeof notice, sizeof notice);
+    std::memcpy(message.data(), &notice, sizeof notice);
+    for (int peer = 0; peer < world_size(); ++peer) {
+      if (peer == rank()) continue;
+      ++lane.notices_on_their_way;
+      messenger_->send(peer, notice_channel(), message, token(Role::kNoticeSent, index, static_cast<std::size_t>(peer)));
+    }
+  }
+
+  std::span<std::byte> notice_room(int peer) {
+    return {notices_.get() + (lanes_.size() + static_cast<std::size_t>(peer)) * sizeof(Notice), sizeof(Notice)};
+  }
+
+  void expect_notice(int peer) {
+    messenger_->receive(peer, notice_channel(), notice_room(peer),
+                        token(Role::kNoticeReceived, 0, static_cast<std::size_t>(peer)));
+  }
+
+  // What is no notice, or comes when a worker is lost, is left to the lanes to find out.
+  void read_notice(int peer, const Messenger::Finished& operation) {
+    if (!operation.error.empty()) return;
+    Notice notice;
+    if (operation.bytes == sizeof notice) {
+      std::memcpy(&notice, notice_room(peer).data(), sizeof notice);
+      notice.text[sizeof notice.text - 1] = 0;
+      const auto index = static_cast<std::size_t>(notice.lane);
+      if (notice.magic == kMagic && index < lanes_.size()) {
+        Lane& lane = lanes_[index];
+        lane.departed[static_cast<std::size_t>(peer)] = notice.completed;
+        if (notice.text[0] && reports_.size() < lanes_.size() * lane.departed.size())
+          reports_.push_back({index, peer, notice.text});
+        if (lane.active) check_departures(lane);
+      }
+    }
+    const auto has_left = [peer](const Lane& lane) { return lane.departed[static_cast<std::size_t>(peer)].has_value(); };
+    if (!std::ranges::all_of(lanes_, has_left)) expect_notice(peer);
+  }
+
+  // A worker that has done its part in this collective may have left since.
+  void check_departures(Lane& lane) {
+    for (std::size_t peer = 0; lane.active && peer < lane.departed.size(); ++peer)
+      if (lane.departed[peer] && *lane.departed[peer] <= lane.completed) fail_after(lane, static_cast<int>(peer));
+  }
+
+  void fail_after(Lane& lane, int departed) {
+    const std::string who = "worker " + std::to_string(departed);
+    const auto lane_index = static_cast<std::size_t>(&lane - lanes_.data());
+    for (const Report& report : reports_)
+      if (report.lane == lane_index && report.peer == departed) return fail(lane, who + " reports: " + report.text, report.text);
+    fail(lane, who + " has left the group of " + std::to_string(world_size()) + "; its own error says why");
+  }
+
+  // --- what went wrong
+
+  std::string late_text(const Lane& lane) const {
+    const bool receives = lane.received < lane.plan.receives.size();
+    const auto& transfers = receives ? lane.plan.receives : lane.plan.sends;
+    const auto& window = receives ? lane.receiving : lane.sending;
+    std::string peers;
+    for (const Slot& slot : window) {
+      if (!slot.busy) continue;
+      const std::string peer = std::to_string(transfers[slot.transfer].peer);
+      if (peers.find(peer) == std::string::npos) peers += (peers.empty() ? "" : ", ") + peer;
+    }
+    return "worker " + peers + (receives ? " sent" : " took") + " nothing for " + std::to_string(timeout_.count()) + " ms in a " +
+           describe(lane.collective) + ", in which worker " + std::to_string(rank()) +
+           " waited; a worker is lost, stopped or late";
+  }
+
+  std::string foreign_text(const Lane& lane, const Transfer& transfer, const Slot& slot, std::size_t bytes) const {
+    const std::string who = "worker " + std::to_string(transfer.peer);
+    const std::string mine = describe(lane.collective) + ", the group's " + std::to_string(lane.completed);
+    Header header;
+    if (bytes >= sizeof header) std::memcpy(&header, slot.memory, sizeof header);
+    const bool known = header.kind <= CollectiveKind::kBroadcast && header.type <= ElementType::kUint8;
+    if (bytes < sizeof header || header.magic != kMagic || !known)
+      return who + " sent " + std::to_string(bytes) + " bytes that are no part of a " + mine;
+    const Header expected = header_of(lane, transfer.bytes, slot.message);
+    if (header.sequence != expected.sequence || header.kind != expected.kind || header.type != expected.type ||
+        header.bytes != expected.bytes || header.root != expected.root)
+      return "workers issued different collectives: " + who + " a " +
+             describe(header.kind, header.type, header.bytes, header.root) + ", its " + std::to_string(header.sequence) +
+             "; worker " + std::to_string(rank()) + " a " + mine;
+    if (header.message != expected.message)
+      return who + "'s message " + std::to_string(header.message) + " came where " + std::to_string(expected.message) +
+             " belongs, in a " + mine;
+    return who + " sent a segment of " + std::to_string(bytes - sizeof header) + " bytes where " +
+           std::to_string(transfer.bytes) + " belong, in a " + mine;
+  }
+
+  struct Report {
+    std::size_t lane;
+    int peer;
+    std::string text;
+  };
+
+  const std::unique_ptr<Messenger> messenger_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::vector<Lane> lanes_;
+  std::unique_ptr<std::byte[]> notices_;  // one of each lane, to be sent, then room for one from each worker
+  std::vector<Report> reports_;
+  std::vector<Messenger::Finished> finished_;
+  std::thread thread_;
+};
+
+class MessageCommunicator final : public Communicator {
+ public:
+  MessageCommunicator(std::shared_ptr<Engine> engine, std::size_t lane) : engine_(std::move(engine)), lane_(lane) {}
+  ~MessageCommunicator() override { abandon(); }
+
+  int rank() const override { return engine_->rank(); }
+  int world_size() const override { return engine_->world_size(); }
+  void perform(const Collective& collective) override { engine_->perform(lane_, collective); }
+  void abandon() noexcept override { engine_->leave(lane_); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::size_t lane_;
+};
+
+}  // namespace
+
+void check_message_options(int lanes, std::chrono::milliseconds timeout) {
+  if (lanes < 1 || lanes > kMostLanes)
+    throw ArgumentError("lanes is " + std::to_string(lanes) + "; it must be from 1 to " + std::to_string(kMostLanes));
+  if (timeout.count() < 1)
+    throw ArgumentError("a timeout of " + std::to_string(timeout.count()) + " ms; at least 1 ms is needed");
+}
+
+std::vector<std::unique_ptr<Communicator>> make_message_communicators(std::unique_ptr<Messenger> messenger, int lanes,
+                                                                      std::chrono::milliseconds timeout) {
+  check_message_options(lanes, timeout);
+  const auto engine = std::make_shared<Engine>(std::move(messenger), lanes, timeout);
+  std::vector<std::unique_ptr<Communicator>> group;
+  for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes); ++lane)
+    group.push_back(std::make_unique<MessageCommunicator>(engine, lane));
+  return group;
+}
+
+}  // namespace thinwire

@@ -1,0 +1,40 @@
+// What carries messages between the workers of a group: MPI, or a test's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace thinwire {
+
+// Messages between one pair of workers on one channel arrive in the order in which they were sent. Called by one thread.
+class Messenger {
+ public:
+  using Token = std::uint64_t;  // the caller's name for an operation
+
+  struct Finished {
+    Token token = 0;
+    std::size_t bytes = 0;   // received
+    std::string error = {};  // empty: it went well
+  };
+
+  virtual ~Messenger() = default;
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+
+  // Begin an operation. Its memory belongs to the messenger until poll() tells that it has finished, or for ever: none can
+  // be taken back. A message that is longer than the room is an error. Channels count from 0.
+  virtual void send(int peer, int channel, std::span<const std::byte> message, Token token) = 0;
+  virtual void receive(int peer, int channel, std::span<std::byte> room, Token token) = 0;
+
+  // Appends what has finished since the last call.
+  virtual void poll(std::vector<Finished>& finished) = 0;
+
+  // Takes over memory that unfinished operations may still use.
+  virtual void keep(std::unique_ptr<std::byte[]> memory) noexcept = 0;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,105 @@
+#include "communicators/transfers.h"
+
+#include <algorithm>
+
+#include "communicators/parts.h"
+
+namespace thinwire {
+namespace {
+
+// Below this, a ring's many short rounds take longer than sending everything to everyone.
+constexpr std::size_t kDirectBytes = 8 << 10;
+
+class Planner {
+ public:
+  Planner(const Collective& collective, int rank, int world_size, TransferPlan& plan)
+      : bytes_(collective.data.size()), root_(collective.root), rank_(rank), world_size_(world_size), plan_(plan) {
+    plan_.sends.clear();
+    plan_.receives.clear();
+    plan_.combine_everyones = false;
+  }
+
+  void gather(Transfer::Into into) {
+    for (int step = 1; step < world_size_; ++step) {
+      send(worker(rank_ + step), 0, bytes_);
+      const int from = worker(rank_ - step);
+      receive(from, static_cast<std::size_t>(from) * bytes_, bytes_, into);
+    }
+  }
+
+  void scatter() {
+    const std::size_t shard = bytes_ / static_cast<std::size_t>(world_size_);
+    for (int step = 1; step < world_size_; ++step) {
+      const int to = worker(rank_ + step), from = worker(rank_ - step);
+      send(to, static_cast<std::size_t>(to) * shard, shard);
+      receive(from, static_cast<std::size_t>(from) * shard, shard, Transfer::Into::kResult);
+    }
+  }
+
+  // In step t a worker passes on the part that it received in step t - 1, and in the first W - 1 steps combined.
+  void ring() {
+    const int right = worker(rank_ + 1), left = worker(rank_ - 1);
+    std::size_t received_before = Transfer::kNothing;
+    for (int step = 0; step < 2 * (world_size_ - 1); ++step) {
+      const Part out = part(rank_ - step), in = part(rank_ - step - 1);
+      send(right, out.begin, out.end - out.begin, received_before);
+      received_before = plan_.receives.size();
+      receive(left, in.begin, in.end - in.begin,
+              step < world_size_ - 1 ? Transfer::Into::kCombined : Transfer::Into::kData);
+    }
+  }
+
+  void chain() {
+    const int place = worker(rank_ - root_);
+    const bool first = place == 0, last = place == world_size_ - 1;
+    if (!first) receive(worker(rank_ - 1), 0, bytes_, Transfer::Into::kData);
+    if (!last) send(worker(rank_ + 1), 0, bytes_, first ? Transfer::kNothing : 0);
+  }
+
+ private:
+  int worker(int number) const { return (number % world_size_ + world_size_) % world_size_; }
+
+  Part part(int number) const {
+    return part_of(bytes_, static_cast<std::size_t>(worker(number)), static_cast<std::size_t>(world_size_));
+  }
+
+  // after: the receive of the first segment, or nothing
+  void send(int peer, std::size_t offset, std::size_t bytes, std::size_t after = Transfer::kNothing) {
+    for (std::size_t done = 0; done < bytes; done += kSegmentBytes) {
+      plan_.sends.push_back({.peer = peer, .offset = offset + done, .bytes = std::min(kSegmentBytes, bytes - done), .after = after});
+      if (after != Transfer::kNothing) ++after;
+    }
+  }
+
+  void receive(int peer, std::size_t offset, std::size_t bytes, Transfer::Into into) {
+    for (std::size_t done = 0; done < bytes; done += kSegmentBytes)
+      plan_.receives.push_back({.peer = peer, .offset = offset + done, .bytes = std::min(kSegmentBytes, bytes - done), .into = into});
+  }
+
+  const std::size_t bytes_;
+  const int root_;
+  const int rank_;
+  const int world_size_;
+  TransferPlan& plan_;
+};
+
+}  // namespace
+
+void plan_transfers(const Collective& collective, int rank, int world_size, TransferPlan& plan) {
+  Planner planner(collective, rank, world_size, plan);
+  if (collective.data.empty() || world_size == 1) return;
+  switch (collective.kind) {
+    case CollectiveKind::kGather:
+      return planner.gather(Transfer::Into::kResult);
+    case CollectiveKind::kScatter:
+      return planner.scatter();
+    case CollectiveKind::kBroadcast:
+      return planner.chain();
+    default:
+      if (collective.data.size() > kDirectBytes) return planner.ring();
+      plan.combine_everyones = true;
+      planner.gather(Transfer::Into::kEveryones);
+  }
+}
+
+}  // namespace thinwire

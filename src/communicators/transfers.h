@@ -1,0 +1,43 @@
+// Which segments a worker sends and receives to perform a collective, message by message.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "thinwire/collective.h"
+
+namespace thinwire {
+
+// The longest piece that travels as one message: as long as pipelines need to be short, and bandwidth to be full.
+inline constexpr std::size_t kSegmentBytes = 256 << 10;
+
+struct Transfer {
+  // Where a received segment goes.
+  enum class Into : unsigned char {
+    kData,      // replaces it
+    kCombined,  // is combined with it
+    kResult,
+    kEveryones,  // all workers' data, one behind the other, which are combined at the end
+  };
+  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
+
+  int peer = 0;
+  std::size_t offset = 0;  // of a sent segment: in the collective's data
+  std::size_t bytes = 0;
+  Into into = Into::kData;       // received only
+  std::size_t after = kNothing;  // sent only: the receive that must be done first
+};
+
+// Between two workers, messages are sent in the order in which they are received.
+struct TransferPlan {
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  bool combine_everyones = false;
+};
+
+// Large sums, maxima and unions go around a ring: each worker's part of the data is combined on its way, then passed on.
+// Small ones, gathers and scatters go straight to every other worker, to the next ones first. A broadcast goes along a
+// chain. Large sums are not taken in rank order, but have the same bits on every worker and in every run.
+void plan_transfers(const Collective& collective, int rank, int world_size, TransferPlan& plan);
+
+}  // namespace thinwire
