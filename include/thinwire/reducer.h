@@ -11,6 +11,7 @@
 #include "thinwire/collective.h"
 #include "thinwire/communicator.h"
 #include "thinwire/layout.h"
+#include "thinwire/trace.h"
 
 namespace thinwire {
 
@@ -29,6 +30,7 @@ struct ReducerOptions {
   int world_size = 1;
   int lanes = 1;                // how many reductions may be in flight at once
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
+  Trace* trace = nullptr;       // where to tell what happens when; outlives the reducer
 };
 
 // The default policy of the PyTorch hook: biases, norms and other small parameters are not worth compressing.

@@ -8,5 +8,6 @@
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"
+#include "thinwire/trace.h"
 #include "thinwire/trial.h"
 #include "thinwire/version.h"

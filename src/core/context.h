@@ -10,19 +10,25 @@
 #include "core/exchange.h"
 #include "core/scratch.h"
 #include "thinwire/collective.h"
+#include "thinwire/trace.h"
 
 namespace thinwire {
 
 // Parts of an exchange that are timed apart.
 enum class Phase : std::uint8_t { kSetup, kEncode, kDecode };
 
-// Counts the seconds an exchange spends in each phase, while it runs.
+// Counts the seconds an exchange spends in each phase, while it runs, and tells a trace if there is one.
 class PhaseClock {
  public:
+  void observe(Trace* trace, int lane) {
+    trace_ = trace;
+    lane_ = lane;
+  }
   void start() { since_ = Clock::now(); }
   void stop() {
     const Clock::time_point now = Clock::now();
     seconds_[static_cast<std::size_t>(phase_)] += std::chrono::duration<double>(now - since_).count();
+    if (trace_) trace_->add({kNames[static_cast<std::size_t>(phase_)], false, lane_, in_seconds(since_), in_seconds(now)});
     since_ = now;
   }
   void enter(Phase phase) {
@@ -31,8 +37,13 @@ class PhaseClock {
   }
   double seconds(Phase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
 
- private:
   using Clock = std::chrono::steady_clock;
+  static double in_seconds(Clock::time_point time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+ private:
+  static constexpr std::array<const char*, 3> kNames = {"setup", "encode", "decode"};
+  Trace* trace_ = nullptr;
+  int lane_ = 0;
   Phase phase_ = Phase::kEncode;
   Clock::time_point since_{};
   std::array<double, 3> seconds_{};

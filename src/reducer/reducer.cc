@@ -106,7 +106,7 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
   const BucketPlan& plan = impl_->plan_of(memory.parameters);
 
   const Context context(impl_->options.rank, impl_->options.world_size, impl_->options.seed, memory.scratch);
-  std::unique_ptr<Reduction::State> state(new Reduction::State(memory, impl_->counters, context));
+  std::unique_ptr<Reduction::State> state(new Reduction::State(memory, impl_->counters, context, impl_->options.trace, lane));
   state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
   state->exchange = reduce_bucket({plan, impl_->slots, memory, state->context, state->counters, loss_scale,
                                    impl_->options.measure_every});

@@ -1,5 +1,6 @@
 #include "reducer/reduction.h"
 
+#include "communicators/check_collective.h"
 #include "reducer/float_environment.h"
 #include "thinwire/errors.h"
 
@@ -47,7 +48,10 @@ const Collective* Reduction::State::next() {
   if (finished) return nullptr;
   const FloatEnvironment environment;
   const auto now = std::chrono::steady_clock::now();
-  if (waiting) counters.wire_seconds += std::chrono::duration<double>(now - handed_out).count();
+  if (waiting) {
+    counters.wire_seconds += std::chrono::duration<double>(now - handed_out).count();
+    if (trace) trace->add({on_the_wire, true, lane_number, PhaseClock::in_seconds(handed_out), PhaseClock::in_seconds(now)});
+  }
   waiting = false;
   context.clock().start();
   const Collective* collective = nullptr;
@@ -65,6 +69,7 @@ const Collective* Reduction::State::next() {
   }
   count(*collective);
   waiting = true;
+  if (trace) on_the_wire = describe(*collective);
   handed_out = std::chrono::steady_clock::now();
   return collective;
 }

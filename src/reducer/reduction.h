@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <string>
 
 #include "core/frame_pool.h"
 #include "reducer/bucket_reduction.h"
@@ -21,9 +22,10 @@ class CounterTotal {
 };
 
 struct Reduction::State {
-  State(Lane& the_lane, CounterTotal& the_total, const Context& the_context)
-      : lane(the_lane), total(the_total), context(the_context) {
+  State(Lane& the_lane, CounterTotal& the_total, const Context& the_context, Trace* the_trace, int the_lane_number)
+      : lane(the_lane), total(the_total), context(the_context), trace(the_trace), lane_number(the_lane_number) {
     lane.busy = true;
+    context.clock().observe(trace, lane_number);
   }
   ~State() { finish(); }
   State(const State&) = delete;
@@ -38,6 +40,9 @@ struct Reduction::State {
   Lane& lane;
   CounterTotal& total;
   Context context;
+  Trace* trace;
+  int lane_number;
+  std::string on_the_wire;  // for the trace
   Counters counters;
   bool finished = false;
   bool failed = false;   // next() has thrown

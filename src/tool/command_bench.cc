@@ -10,6 +10,7 @@
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"
 #include "tool/commands.h"
+#include "tool/samples.h"
 #include "tool/table.h"
 #include "tool/throughput.h"
 

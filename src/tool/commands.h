@@ -30,5 +30,6 @@ inline CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
 Command add_compressors(CLI::App& tool);
 Command add_exchange(CLI::App& tool);
 Command add_bench(CLI::App& tool);
+Command add_allreduce(CLI::App& tool);
 
 }  // namespace thinwire::tool

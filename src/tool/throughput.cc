@@ -3,31 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <cstring>
-#include <random>
 
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"
+#include "tool/samples.h"
 
 namespace thinwire::tool {
 namespace {
 
 constexpr int kWorkers = 2;
-
-// Parameters of one bucket each, two-dimensional where that comes out even.
-Layout bucket_layout(std::uint64_t elements) {
-  constexpr std::uint64_t kRow = 2560;
-  std::vector<Parameter> buckets;
-  for (std::uint64_t begin = 0; begin < elements; begin += kBucketElements) {
-    const std::uint64_t count = std::min(kBucketElements, elements - begin);
-    std::vector<std::int64_t> shape = {static_cast<std::int64_t>(count)};
-    if (count % kRow == 0) shape = {static_cast<std::int64_t>(count / kRow), static_cast<std::int64_t>(kRow)};
-    buckets.push_back({"bucket" + std::to_string(buckets.size()), std::move(shape)});
-  }
-  return Layout(std::move(buckets));
-}
 
 // The other worker's payload is the same as this one's. Sums, maxima and unions are left as they are: that costs
 // nothing, and their values do not matter for speed.
@@ -56,19 +42,6 @@ bool is_gathered(const std::string& spec) {
 
 }  // namespace
 
-std::vector<float> gradient_like(std::uint64_t elements) {
-  constexpr std::uint64_t kBlock = 4096;
-  std::mt19937_64 random(25);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(elements);
-  for (std::uint64_t begin = 0; begin < elements; begin += kBlock) {
-    const float scale = 1e-3f * std::exp(normal(random));
-    const auto block = std::span(values).subspan(begin, std::min(kBlock, elements - begin));
-    std::ranges::generate(block, [&] { return scale * normal(random); });
-  }
-  return values;
-}
-
 double seconds_to_read(std::span<const float> values) {
   constexpr std::size_t kLanes = 32;  // independent sums, so that additions do not wait for each other
   const auto start = std::chrono::steady_clock::now();
@@ -84,7 +57,7 @@ double seconds_to_read(std::span<const float> values) {
 }
 
 Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions) {
-  Reducer reducer(bucket_layout(gradient.size()), {.compressor = spec, .world_size = kWorkers});
+  Reducer reducer(bucket_layout(gradient.size(), kBucketElements), {.compressor = spec, .world_size = kWorkers});
   std::vector<float> buffer(gradient.size());
   std::vector<double> encode, decode;
   for (int repetition = -1; repetition < repetitions; ++repetition) {
@@ -98,12 +71,6 @@ Throughput measure(const std::string& spec, std::span<const float> gradient, int
   }
   const double gigabytes = 4e-9 * static_cast<double>(gradient.size());
   return {gigabytes / median(encode), gigabytes * (is_gathered(spec) ? kWorkers : 1) / median(decode)};
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace thinwire::tool

@@ -9,12 +9,6 @@
 
 namespace thinwire::tool {
 
-// What DDP hands over at a time by default: 25 MiB of float32.
-inline constexpr std::uint64_t kBucketElements = 6'553'600;
-
-// A gradient as training makes them: Gaussian, at scales that differ from block to block. The same in every run.
-std::vector<float> gradient_like(std::uint64_t elements);
-
 // Seconds to read and add up all values once.
 double seconds_to_read(std::span<const float> values);
 
@@ -27,7 +21,5 @@ struct Throughput {
 // with clusters trained and memory touched. Encoding is all work up to a payload's collective; decoding is the work
 // that follows on it, and counts every payload that is decoded (two where payloads are gathered).
 Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions);
-
-double median(std::vector<double> values);
 
 }  // namespace thinwire::tool

@@ -1,0 +1,183 @@
+#include "tool/allreduce.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string_view>
+#include <thread>
+
+#include "thinwire/errors.h"
+#include "tool/samples.h"
+
+namespace thinwire::tool {
+namespace {
+
+using Lanes = std::vector<std::unique_ptr<Communicator>>;
+
+// Everybody's largest, or sum.
+double agree(CollectiveKind kind, double mine, Communicator& communicator) {
+  std::array value = {static_cast<float>(mine)};
+  communicator.perform({.kind = kind, .type = ElementType::kFloat32, .data = std::as_writable_bytes(std::span(value)), .result = {}});
+  return static_cast<double>(value[0]);
+}
+
+double mean_over_workers(double mine, Communicator& communicator) {
+  return agree(CollectiveKind::kSum, mine, communicator) / communicator.world_size();
+}
+
+// Reduces a gradient bucket by bucket, each in its lane; lanes are threads.
+class Pass {
+ public:
+  Pass(Reducer& reducer, std::span<float> gradient, Lanes& lanes) : reducer_(reducer), gradient_(gradient), lanes_(lanes) {}
+
+  void run() {
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t lane = 1; lane < lanes_.size(); ++lane) threads.emplace_back([this, lane] { serve(lane); });
+      serve(0);
+    }
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  // The first failure is the cause; the other lanes' only follow from it.
+  void serve(std::size_t lane) {
+    try {
+      const std::size_t buckets = reducer_.layout().parameters().size();
+      for (std::size_t bucket = lane; bucket < buckets; bucket += lanes_.size()) reduce(bucket, lane);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      for (auto& each : lanes_) each->abandon();
+    }
+  }
+
+  void reduce(std::size_t bucket, std::size_t lane) {
+    const Layout& layout = reducer_.layout();
+    const auto values = gradient_.subspan(layout.offset(bucket), layout.parameters()[bucket].elements());
+    const std::array gradients = {
+        ParameterGradient{static_cast<std::uint32_t>(bucket), ElementType::kFloat32, std::as_writable_bytes(values)}};
+    Reduction reduction = reducer_.reduce(gradients, static_cast<int>(lane));
+    thinwire::run(reduction, *lanes_[lane]);
+  }
+
+  Reducer& reducer_;
+  std::span<float> gradient_;
+  Lanes& lanes_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+class Measurement {
+ public:
+  Measurement(Lanes& lanes, const AllreduceOptions& options, Trace* trace)
+      : lanes_(lanes),
+        options_(options),
+        trace_(trace),
+        plain_(reducer("none")),
+        compressed_(reducer(options.compressor)),
+        gradient_(gradient_like(options.elements, lanes[0]->rank())),
+        buffer_(gradient_.size()) {}
+
+  AllreduceFigures run() {
+    pass(plain_);  // touches memory, opens connections
+    const std::vector<float> exact = buffer_;
+    figures_.first_seconds = pass(compressed_);
+    compare_means();
+    figures_.nmse_mean = error_against(exact);
+    const Counters plain_before = plain_.counters(), before = compressed_.counters();
+    for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
+      figures_.plain_seconds.push_back(pass(plain_));
+      if (trace_) trace_->take();
+      figures_.seconds.push_back(pass(compressed_));
+    }
+    count(plain_before, before);
+    return std::move(figures_);
+  }
+
+ private:
+  Reducer reducer(const std::string& compressor) {
+    return Reducer(bucket_layout(options_.elements, options_.bucket_elements),
+                   {.compressor = compressor,
+                    .seed = options_.seed,
+                    .rank = lanes_[0]->rank(),
+                    .world_size = lanes_[0]->world_size(),
+                    .lanes = options_.lanes,
+                    .trace = trace_});
+  }
+
+  // Seconds from when all workers are there until the last is done.
+  double pass(Reducer& reducer) {
+    std::ranges::copy(gradient_, buffer_.begin());
+    agree(CollectiveKind::kMax, 0, *lanes_[0]);
+    const auto start = std::chrono::steady_clock::now();
+    Pass(reducer, buffer_, lanes_).run();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return agree(CollectiveKind::kMax, seconds, *lanes_[0]);
+  }
+
+  void compare_means() {
+    const std::string_view bytes(reinterpret_cast<const char*>(buffer_.data()), buffer_.size() * sizeof(float));
+    const std::string print = std::to_string(std::hash<std::string_view>()(bytes));
+    const std::vector<std::string> prints = gather_texts(print, *lanes_[0]);
+    for (std::size_t rank = 1; rank < prints.size(); ++rank)
+      if (prints[rank] != prints[0])
+        throw Error("worker " + std::to_string(rank) + " ended with another mean than worker 0; workers run different versions");
+  }
+
+  std::optional<double> error_against(const std::vector<float>& exact) const {
+    double error = 0, energy = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const double difference = static_cast<double>(buffer_[i]) - static_cast<double>(exact[i]);
+      error += difference * difference;
+      energy += static_cast<double>(exact[i]) * static_cast<double>(exact[i]);
+    }
+    if (!(energy > 0) || !std::isfinite(error / energy)) return std::nullopt;
+    return error / energy;
+  }
+
+  void count(const Counters& plain_before, const Counters& before) {
+    const Counters plain = plain_.counters(), after = compressed_.counters();
+    const auto each = [&](double total) { return mean_over_workers(total / options_.repetitions, *lanes_[0]); };
+    figures_.plain_traffic_bytes = each(plain.traffic_bytes - plain_before.traffic_bytes);
+    figures_.traffic_bytes = each(after.traffic_bytes - before.traffic_bytes);
+    figures_.codec_seconds = each(after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds);
+  }
+
+  Lanes& lanes_;
+  const AllreduceOptions& options_;
+  Trace* trace_;
+  Reducer plain_;
+  Reducer compressed_;
+  const std::vector<float> gradient_;
+  std::vector<float> buffer_;
+  AllreduceFigures figures_;
+};
+
+}  // namespace
+
+AllreduceFigures measure_allreduce(Lanes& lanes, const AllreduceOptions& options, Trace* trace) {
+  return Measurement(lanes, options, trace).run();
+}
+
+std::vector<std::string> gather_texts(const std::string& mine, Communicator& communicator) {
+  std::array longest = {static_cast<std::int32_t>(mine.size())};
+  communicator.perform({.kind = CollectiveKind::kMax, .type = ElementType::kInt32,
+                        .data = std::as_writable_bytes(std::span(longest)), .result = {}});
+  std::string padded = mine, all;
+  padded.resize(static_cast<std::size_t>(longest[0]));
+  all.resize(padded.size() * static_cast<std::size_t>(communicator.world_size()));
+  communicator.perform({.kind = CollectiveKind::kGather, .data = std::as_writable_bytes(std::span(padded)),
+                        .result = std::as_writable_bytes(std::span(all))});
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0; begin < all.size(); begin += padded.size())
+    texts.emplace_back(all.substr(begin, padded.size()).c_str());  // up to the padding
+  texts.resize(static_cast<std::size_t>(communicator.world_size()));
+  return texts;
+}
+
+}  // namespace thinwire::tool

@@ -1,0 +1,43 @@
+// One worker's part in measuring a real all-reduce: compressed, against uncompressed, in turns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "thinwire/communicator.h"
+#include "thinwire/reducer.h"
+#include "thinwire/trace.h"
+
+namespace thinwire::tool {
+
+struct AllreduceOptions {
+  std::string compressor;
+  std::uint64_t elements = 25'600'000;
+  std::uint64_t bucket_elements = 1'310'720;  // 5 MiB
+  int lanes = 2;
+  int repetitions = 7;
+  std::uint64_t seed = 0;
+  std::optional<std::string> trace;  // file
+};
+
+struct AllreduceFigures {
+  std::vector<double> seconds;        // by repetition, of the slowest worker
+  std::vector<double> plain_seconds;  // likewise, by uncompressed sums
+  double first_seconds = 0;           // the first reduction, in which clusters are trained; of the slowest worker
+  double traffic_bytes = 0;           // that a worker sends, without those of the first; mean over workers
+  double plain_traffic_bytes = 0;
+  double codec_seconds = 0;  // encoding and decoding, all lanes; mean over workers
+  std::optional<double> nmse_mean;  // of the first mean, against the uncompressed one
+};
+
+// Called by all workers, each with its ends of options.lanes groups. The last reduction goes to `trace`, if there is one.
+// Throws Error if workers' means differ in any bit.
+AllreduceFigures measure_allreduce(std::vector<std::unique_ptr<Communicator>>& lanes, const AllreduceOptions& options, Trace* trace);
+
+// Every worker's text, in rank order.
+std::vector<std::string> gather_texts(const std::string& mine, Communicator& communicator);
+
+}  // namespace thinwire::tool

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "thinwire/errors.h"
+#include "thinwire/registry.h"
+#include "tool/allreduce.h"
+#include "tool/commands.h"
+#include "tool/samples.h"
+#include "tool/table.h"
+#ifdef THINWIRE_MPI
+#include "thinwire/mpi.h"
+#endif
+
+namespace thinwire::tool {
+namespace {
+
+using nlohmann::ordered_json;
+using Lanes = std::vector<std::unique_ptr<Communicator>>;
+
+constexpr std::uint64_t kMostThreads = 64;
+
+struct Options {
+  AllreduceOptions measured;
+  int threads = 0;  // 0: the workers are MPI processes
+  double timeout = 300;
+  bool json = false;
+
+  std::chrono::milliseconds patience() const { return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * timeout)); }
+};
+
+struct Report {
+  int workers = 1;
+  AllreduceFigures figures;
+  double seconds() const { return median(figures.seconds); }
+  double plain_seconds() const { return median(figures.plain_seconds); }
+  // Where sending less takes as long as encoding and decoding; none if nothing is saved, or at no cost.
+  std::optional<double> break_even_gbps() const {
+    const double saved = figures.plain_traffic_bytes - figures.traffic_bytes;
+    if (!(saved > 0) || !(figures.codec_seconds > 0)) return std::nullopt;
+    return 8e-9 * saved / figures.codec_seconds;
+  }
+};
+
+ordered_json number(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
+
+void print_json(const Report& report, const Options& options) {
+  const AllreduceFigures& figures = report.figures;
+  std::cout << ordered_json{{"workers", report.workers},
+                            {"elements", options.measured.elements},
+                            {"compressor", canonical_spec(options.measured.compressor)},
+                            {"seconds", report.seconds()},
+                            {"plain_seconds", report.plain_seconds()},
+                            {"speedup", report.plain_seconds() / report.seconds()},
+                            {"traffic_bytes", figures.traffic_bytes},
+                            {"plain_traffic_bytes", figures.plain_traffic_bytes},
+                            {"break_even_gbps", number(report.break_even_gbps())},
+                            {"codec_seconds", figures.codec_seconds},
+                            {"first_seconds", figures.first_seconds},
+                            {"nmse_mean", number(figures.nmse_mean)},
+                            {"lanes", options.measured.lanes},
+                            {"bucket_elements", options.measured.bucket_elements},
+                            {"repetitions", options.measured.repetitions}}
+                   .dump(2)
+            << '\n';
+}
+
+void print_for_people(const Report& report, const Options& options) {
+  const AllreduceFigures& figures = report.figures;
+  const auto seconds = [](double value) { return short_number(1e3 * value) + " ms"; };
+  const auto range = [&](const std::vector<double>& values) {
+    return seconds(median(values)) + "   (" + seconds(std::ranges::min(values)) + " to " + seconds(std::ranges::max(values)) + ")";
+  };
+  for (const std::string& line : wrap(canonical_spec(options.measured.compressor), kLineWidth)) std::cout << line << '\n';
+  std::cout << report.workers << (options.threads ? " workers (threads of one process), " : " workers, ")
+            << with_commas(options.measured.elements) << " elements, " << options.measured.repetitions << " repetitions\n\n";
+  Table table({{"all-reduce", 26}, {"", 72}});
+  table.add({"uncompressed", range(figures.plain_seconds)});
+  table.add({"compressed", range(figures.seconds)});
+  table.add({"", short_number(report.plain_seconds() / report.seconds()) + " times as fast"});
+  table.add({"the first, with training", seconds(figures.first_seconds)});
+  table.add({"traffic sent by a worker", short_bytes(figures.traffic_bytes) + " instead of " +
+                                             short_bytes(figures.plain_traffic_bytes)});
+  table.add({"encoding and decoding", seconds(figures.codec_seconds) + " of all lanes together"});
+  const auto even = report.break_even_gbps();
+  table.add({"worth it below", even ? short_number(*even) + " Gb/s, even if nothing overlapped" : "-"});
+  table.add({"error of the mean", (figures.nmse_mean ? short_number(*figures.nmse_mean) : "-") + std::string(" of its energy")});
+  table.print(std::cout);
+}
+
+// In the form that chrome://tracing and ui.perfetto.dev read: a process is a worker, and a lane has a row for the codec
+// and one for the wire. Times begin with the earliest event of all.
+std::string trace_rows(const std::vector<TraceEvent>& events, int rank, int lanes) {
+  ordered_json rows = ordered_json::array();
+  const std::string worker = "worker " + std::to_string(rank);
+  rows.push_back({{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", worker}}}});
+  for (int row = 0; row < 2 * lanes; ++row) {
+    const std::string name = "lane " + std::to_string(row / 2) + (row % 2 ? " wire" : " codec");
+    rows.push_back({{"ph", "M"}, {"pid", rank}, {"tid", row}, {"name", "thread_name"}, {"args", {{"name", name}}}});
+  }
+  for (const TraceEvent& event : events)
+    rows.push_back({{"ph", "X"}, {"pid", rank}, {"tid", 2 * event.lane + event.wire}, {"name", event.name},
+                    {"ts", 1e6 * event.begin}, {"dur", 1e6 * (event.end - event.begin)}});
+  return rows.dump();
+}
+
+void write_trace(const std::string& path, const std::vector<std::string>& workers) {
+  ordered_json events = ordered_json::array();
+  for (const std::string& rows : workers)
+    for (ordered_json& row : ordered_json::parse(rows)) events.push_back(std::move(row));
+  double first = 1e300;
+  for (const ordered_json& event : events)
+    if (event.contains("ts")) first = std::min(first, event["ts"].get<double>());
+  for (ordered_json& event : events)
+    if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - first;
+  std::ofstream file(path);
+  file << ordered_json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump() << '\n';
+  file.close();
+  if (!file) throw Error(path + ": the trace cannot be written");
+}
+
+// One worker's whole part; worker 0 prints.
+void work(Lanes& lanes, const Options& options) {
+  Trace trace;
+  const bool traced = options.measured.trace.has_value();
+  Report report;
+  report.workers = lanes[0]->world_size();
+  report.figures = measure_allreduce(lanes, options.measured, traced ? &trace : nullptr);
+  const int rank = lanes[0]->rank();
+  if (traced) {
+    const auto all = gather_texts(trace_rows(trace.take(), rank, options.measured.lanes), *lanes[0]);
+    if (rank == 0) write_trace(*options.measured.trace, all);
+  }
+  if (rank != 0) return;
+  options.json ? print_json(report, options) : print_for_people(report, options);
+}
+
+void run_threads(const Options& options) {
+  std::vector<Lanes> workers(static_cast<std::size_t>(options.threads));
+  for (int lane = 0; lane < options.measured.lanes; ++lane) {
+    auto ends = make_local_communicators(options.threads, options.patience());
+    for (std::size_t rank = 0; rank < workers.size(); ++rank) workers[rank].push_back(std::move(ends[rank]));
+  }
+  std::mutex mutex;
+  std::exception_ptr failure;
+  {
+    std::vector<std::jthread> threads;
+    for (Lanes& lanes : workers)
+      threads.emplace_back([&] {
+        try {
+          work(lanes, options);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (!failure) failure = std::current_exception();
+          for (auto& lane : lanes) lane->abandon();
+        }
+      });
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+#ifdef THINWIRE_MPI
+void run_processes(const Options& options) {
+  const MpiEnvironment environment;
+  try {
+    auto lanes = make_mpi_communicators({.lanes = options.measured.lanes, .timeout = options.patience()});
+    work(lanes, options);
+  } catch (const Error& error) {
+    throw Error("worker " + std::to_string(environment.rank()) + ": " + error.what());
+  }
+}
+#else
+void run_processes(const Options&) {
+  throw ArgumentError("this build has no MPI: install Open MPI (libopenmpi-dev, openmpi-bin) and build again, or give --workers");
+}
+#endif
+
+void run_allreduce(const Options& options) {
+  canonical_spec(options.measured.compressor);
+  options.threads ? run_threads(options) : run_processes(options);
+}
+
+}  // namespace
+
+Command add_allreduce(CLI::App& tool) {
+  const auto options = std::make_shared<Options>();
+  AllreduceOptions& measured = options->measured;
+  CLI::App* app = tool.add_subcommand("allreduce", "Averages gradients over MPI processes, against plain all-reduce");
+  app->add_option("--compressor", measured.compressor, "How to compress, e.g. casq:bits=2")->required()->type_name("SPEC");
+  app->add_option("--elements", measured.elements, "Length of the gradient; default 25,600,000")
+      ->type_name("N")
+      ->check(whole_number(1, 10'000'000'000));
+  app->add_option("--workers", options->threads, "Threads of this process as workers, without MPI")
+      ->type_name("W")
+      ->check(whole_number(1, kMostThreads));
+  app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default 1,310,720")
+      ->type_name("N")
+      ->check(whole_number(1, 10'000'000'000));
+  app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default 2")->type_name("L")->check(whole_number(1, 64));
+  app->add_option("--repetitions", measured.repetitions, "Of which the median counts; default 7")
+      ->type_name("R")
+      ->check(whole_number(1, 10'000));
+  app->add_option("--seed", measured.seed, "Of all that is random; default 0")
+      ->type_name("S")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
+  app->add_option("--timeout", options->timeout, "Seconds without any progress after which workers give up; default 300")
+      ->type_name("S")
+      ->check(CLI::Range(0.001, 1e6));
+  app->add_option("--trace", measured.trace, "Write a timeline of the last reduction, for ui.perfetto.dev")->type_name("FILE");
+  app->add_flag("--json", options->json, "Print one JSON object");
+  app->footer(R"TEXT(Every worker has a gradient of its own. Uncompressed and compressed reductions take turns, after one of
+each that opens connections and trains clusters; all workers' means are compared bit by bit.
+  seconds          from when all workers are there until the last has the mean; medians
+  traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
+  codec_seconds    encoding and decoding in one reduction, over all lanes
+  break_even_gbps  8 (plain_traffic_bytes - traffic_bytes) / codec_seconds: on slower links compressing
+                   pays even where nothing overlaps
+  nmse_mean        |compressed mean - uncompressed mean|^2 / |uncompressed mean|^2, of the first
+
+Examples:
+  mpirun -n 4 thinwire allreduce --compressor casq:bits=2,reduce=scatter
+  mpirun -n 4 --hostfile hosts thinwire allreduce --compressor casq:bits=2 --trace timeline.json
+  thinwire allreduce --workers 3 --compressor bf16 --elements 1000000 --json)TEXT");
+  return {app, [options] { run_allreduce(*options); }};
+}
+
+}  // namespace thinwire::tool

@@ -1,0 +1,23 @@
+// What measurements need: gradients to measure with, and medians.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "thinwire/layout.h"
+
+namespace thinwire::tool {
+
+// What DDP hands over at a time by default: 25 MiB of float32.
+inline constexpr std::uint64_t kBucketElements = 6'553'600;
+
+// Parameters of one bucket each, two-dimensional where that comes out even.
+Layout bucket_layout(std::uint64_t elements, std::uint64_t bucket_elements);
+
+// A gradient as training makes them: Gaussian, at scales that differ from block to block. The same in every run;
+// another one for every worker.
+std::vector<float> gradient_like(std::uint64_t elements, int worker = 0);
+
+double median(std::vector<double> values);
+
+}  // namespace thinwire::tool
