@@ -13,6 +13,13 @@ install(TARGETS thinwire_all ${rooms} EXPORT thinwireTargets ARCHIVE DESTINATION
 install(EXPORT thinwireTargets NAMESPACE thinwire:: DESTINATION ${config_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/thinwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
+# Its users need MPI, and so have to ask for it: find_package(thinwire COMPONENTS mpi).
+if(THINWIRE_MPI)
+  set_target_properties(thinwire_mpi PROPERTIES EXPORT_NAME mpi)
+  install(TARGETS thinwire_mpi EXPORT thinwireMpiTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT thinwireMpiTargets NAMESPACE thinwire:: DESTINATION ${config_dir})
+endif()
+
 configure_package_config_file(cmake/thinwireConfig.cmake.in ${PROJECT_BINARY_DIR}/thinwireConfig.cmake
   INSTALL_DESTINATION ${config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/thinwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -129,7 +129,7 @@ def install(_):
         ["cmake", "--install", BUILD, "--prefix", prefix],
         ["cmake", "-S", "tests/install", "-B", user, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"],
         ["cmake", "--build", user],
-        [user / "thinwire_user"],
+        ["cmake", "-E", "chdir", user, "ctest", "--output-on-failure"],
     ])
 
 

@@ -78,8 +78,8 @@ class Measurement {
       : lanes_(lanes),
         options_(options),
         trace_(trace),
-        plain_(reducer("none")),
-        compressed_(reducer(options.compressor)),
+        plain_(reducer("none", kBucketElements)),
+        compressed_(reducer(options.compressor, options.bucket_elements)),
         gradient_(gradient_like(options.elements, lanes[0]->rank())),
         buffer_(gradient_.size()) {}
 
@@ -100,8 +100,8 @@ class Measurement {
   }
 
  private:
-  Reducer reducer(const std::string& compressor) {
-    return Reducer(bucket_layout(options_.elements, options_.bucket_elements),
+  Reducer reducer(const std::string& compressor, std::uint64_t bucket_elements) {
+    return Reducer(bucket_layout(options_.elements, bucket_elements),
                    {.compressor = compressor,
                     .seed = options_.seed,
                     .rank = lanes_[0]->rank(),

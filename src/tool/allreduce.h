@@ -16,7 +16,7 @@ namespace thinwire::tool {
 struct AllreduceOptions {
   std::string compressor;
   std::uint64_t elements = 25'600'000;
-  std::uint64_t bucket_elements = 1'310'720;  // 5 MiB
+  std::uint64_t bucket_elements = 655'360;  // 2.5 MiB; uncompressed: kBucketElements
   int lanes = 2;
   int repetitions = 7;
   std::uint64_t seed = 0;

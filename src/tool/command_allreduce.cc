@@ -200,7 +200,7 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--workers", options->threads, "Threads of this process as workers, without MPI")
       ->type_name("W")
       ->check(whole_number(1, kMostThreads));
-  app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default 1,310,720")
+  app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default 655,360")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
   app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default 2")->type_name("L")->check(whole_number(1, 64));
@@ -216,7 +216,7 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--trace", measured.trace, "Write a timeline of the last reduction, for ui.perfetto.dev")->type_name("FILE");
   app->add_flag("--json", options->json, "Print one JSON object");
   app->footer(R"TEXT(Every worker has a gradient of its own. Uncompressed and compressed reductions take turns, after one of
-each that opens connections and trains clusters; all workers' means are compared bit by bit.
+each that opens connections and trains clusters; uncompressed in buckets of 25 MiB, as DDP does. All workers' means are compared bit by bit.
   seconds          from when all workers are there until the last has the mean; medians
   traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
   codec_seconds    encoding and decoding in one reduction, over all lanes
