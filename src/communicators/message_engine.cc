@@ -372,6 +372,7 @@ class Engine {
 
   // notice: what the others are told
   void fail(Lane& lane, const std::string& fault, const std::string& notice) {
+    messenger_->give_up();
     answer(lane, false, fault);
     tell(lane, notice);
   }

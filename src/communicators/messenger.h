@@ -33,6 +33,9 @@ class Messenger {
   // Appends what has finished since the last call.
   virtual void poll(std::vector<Finished>& finished) = 0;
 
+  // A lane has failed: a worker may be lost, so nothing that needs all of them will end.
+  virtual void give_up() noexcept = 0;
+
   // Takes over memory that unfinished operations may still use.
   virtual void keep(std::unique_ptr<std::byte[]> memory) noexcept = 0;
 };

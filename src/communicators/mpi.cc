@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -16,8 +17,8 @@
 namespace thinwire {
 namespace {
 
-// A worker was lost while messages were on their way, so MPI_Finalize() would wait for it.
-std::atomic<bool> messages_left_behind = false;
+// A worker may be lost, and MPI_Finalize() would wait for it.
+std::atomic<bool> given_up = false;
 
 std::string text_of(int error) {
   char text[MPI_MAX_ERROR_STRING];
@@ -64,7 +65,7 @@ class MpiMessenger final : public Messenger {
       if (operations_[i].receives) MPI_Cancel(&requests_[i]);
     poll(ignored);
     if (requests_.empty()) return;
-    messages_left_behind = true;
+    given_up = true;
     for (auto& memory : kept_) memory.release();
   }
 
@@ -102,6 +103,7 @@ class MpiMessenger final : public Messenger {
     remove(std::span(indices_).first(static_cast<std::size_t>(count)));
   }
 
+  void give_up() noexcept override { given_up = true; }
   void keep(std::unique_ptr<std::byte[]> memory) noexcept override { kept_.push_back(std::move(memory)); }
 
  private:
@@ -158,12 +160,13 @@ MpiEnvironment::MpiEnvironment() {
 
 MpiEnvironment::~MpiEnvironment() {
   if (!started_) return;
-  if (!messages_left_behind) {
+  if (!given_up) {
     MPI_Finalize();
     return;
   }
-  // As soon as one process ends like this mpirun ends the others, which have something to say too.
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  // As soon as one process ends like this mpirun ends the others, which have something to say too: at the very end, since
+  // this one has not said anything yet either.
+  std::atexit([] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
 }
 
 int MpiEnvironment::rank() const {

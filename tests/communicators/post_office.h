@@ -80,6 +80,7 @@ class PostMessenger final : public Messenger {
     });
   }
 
+  void give_up() noexcept override {}
   void keep(std::unique_ptr<std::byte[]>) noexcept override {}
 
  private:

@@ -1,0 +1,163 @@
+"""`thinwire allreduce`: between threads, between MPI processes, and when one of those is lost."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from test_tool import TOOL, WIDEST_LINE, fail, succeed, succeed_in_json
+
+SMALL = ["--elements", 300_000, "--repetitions", 2, "--bucket", 100_000]
+TIMEOUT = 2  # seconds, of a worker that waits for others
+PATIENCE = 60  # in which everything has ended, on a busy machine too
+
+
+def has_mpi():
+    return shutil.which("mpirun") and "no MPI" not in subprocess.run(
+        [TOOL, "allreduce", "--compressor", "none", "--elements", "1", "--repetitions", "1"], capture_output=True,
+        text=True, timeout=PATIENCE).stderr
+
+
+needs_mpi = pytest.mark.skipif(not has_mpi(), reason="no Open MPI here when this was built")
+
+
+def mpirun(workers, *arguments):
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.Popen(["mpirun", "--oversubscribe", "-n", str(workers), TOOL, "allreduce", *map(str, arguments)],
+                            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            start_new_session=True)
+
+
+def ended(job):
+    """Its exit status and output; a job that goes on is killed, and the test fails."""
+    try:
+        out, error = job.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        raise
+    return job.returncode, out, error
+
+
+def workers_of(job, count):
+    """Process numbers of mpirun's workers, as soon as all are there."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        done = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(job.pid)], capture_output=True, text=True)
+        found = [int(line.split()[0]) for line in done.stdout.splitlines() if line.split()[1] == "thinwire"]
+        if len(found) == count:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("the workers have not started")
+
+
+def check(report, workers, spec):
+    assert report["workers"] == workers
+    assert report["elements"] == 300_000
+    assert report["compressor"].startswith(spec)
+    assert report["speedup"] == pytest.approx(report["plain_seconds"] / report["seconds"])
+    assert report["plain_traffic_bytes"] == pytest.approx(8 * 300_000 * (workers - 1) / workers)
+    assert report["first_seconds"] > 0 and report["codec_seconds"] > 0
+
+
+@pytest.mark.parametrize("spec", ["casq:bits=2,reduce=scatter", "casq:bits=3,reduce=gather", "bf16"])
+def test_threads_as_workers(spec):
+    report = succeed_in_json("allreduce", "--workers", 3, "--compressor", spec, *SMALL)
+    check(report, 3, spec.split(",")[0])
+    saved = report["plain_traffic_bytes"] - report["traffic_bytes"]
+    assert report["break_even_gbps"] == pytest.approx(8e-9 * saved / report["codec_seconds"])
+    assert report["nmse_mean"] < (0.5 if "bits=2" in spec else 0.1)
+
+
+def test_traffic_is_what_the_formula_says():
+    """Bits of CASQ's message, sent to two others: 8 (8 + ceil(c/8)) + 32 2^b c + b n, in three buckets of c = 4 chunks."""
+    report = succeed_in_json("allreduce", "--workers", 3, "--compressor", "casq:bits=2,reduce=gather", *SMALL)
+    bucket = 8 + 1 + 4 * 4 * 4 + 2 * 100_000 / 8
+    assert report["traffic_bytes"] == pytest.approx(3 * bucket * 2, rel=1e-3)
+
+
+def test_one_worker_alone():
+    report = succeed_in_json("allreduce", "--workers", 1, "--compressor", "none", "--elements", 10, "--repetitions", 1)
+    assert report["traffic_bytes"] == 0
+    assert report["nmse_mean"] == 0
+    assert report["break_even_gbps"] is None
+
+
+def test_table_fits():
+    lines = succeed("allreduce", "--workers", 2, "--compressor", "casq:bits=2", *SMALL).splitlines()
+    assert max(map(len, lines)) <= WIDEST_LINE
+    assert any("times as fast" in line for line in lines)
+
+
+def test_trace_shows_codec_and_wire_of_every_lane(tmp_path):
+    path = tmp_path / "trace.json"
+    succeed("allreduce", "--workers", 2, "--lanes", 3, "--compressor", "casq:bits=2", "--trace", path, *SMALL)
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in spans} == {0, 1}
+    assert {event["tid"] for event in spans} == {0, 1, 2, 3, 4, 5}
+    assert {event["name"] for event in spans if event["tid"] % 2 == 0} == {"encode", "decode"}  # the last needs no set-up
+    assert all(event["name"].startswith("gather of") for event in spans if event["tid"] % 2 == 1)
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in spans)
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} >= {"lane 0 codec", "lane 2 wire"}
+
+
+@pytest.mark.parametrize("arguments, mentions", [
+    (["--compressor", "casq:bits=9"], "bits"),
+    (["--compressor", "none", "--elements", "0"], "--elements"),
+    (["--compressor", "none", "--lanes", "0"], "--lanes"),
+    (["--compressor", "none", "--workers", "0"], "--workers"),
+    (["--compressor", "none", "--timeout", "0"], "--timeout"),
+    ([], "--compressor"),
+])
+def test_bad_usage(arguments, mentions):
+    assert mentions in fail(2, "allreduce", *arguments)
+
+
+def test_a_trace_that_cannot_be_written():
+    assert "/nowhere/trace.json" in fail(1, "allreduce", "--workers", 2, "--compressor", "none", "--trace",
+                                         "/nowhere/trace.json", *SMALL)
+
+
+@needs_mpi
+def test_processes_as_workers():
+    status, out, error = ended(mpirun(3, "--compressor", "casq:bits=2,reduce=scatter", "--json", *SMALL))
+    assert status == 0, error
+    check(json.loads(out), 3, "casq:bits=2")
+
+
+@needs_mpi
+def test_processes_and_threads_send_the_same():
+    arguments = ["--compressor", "casq:bits=2,reduce=gather", *SMALL]
+    _, out, _ = ended(mpirun(2, *arguments, "--json"))
+    by_threads = succeed_in_json("allreduce", "--workers", 2, *arguments)
+    by_processes = json.loads(out)
+    for key in ["traffic_bytes", "plain_traffic_bytes", "nmse_mean"]:
+        assert by_processes[key] == by_threads[key]
+
+
+@needs_mpi
+@pytest.mark.parametrize("spec", ["none", "casq:bits=2,reduce=scatter"])
+def test_a_stopped_worker_ends_the_others_within_the_timeout(spec):
+    job = mpirun(3, "--compressor", spec, "--timeout", TIMEOUT, "--elements", 2_000_000, "--repetitions", 10_000)
+    victim = workers_of(job, 3)[1]
+    time.sleep(1.5)
+    os.kill(victim, signal.SIGSTOP)
+    status, _, error = ended(job)
+    assert status != 0
+    for worker in (0, 2):
+        assert f"thinwire: error: worker {worker}: " in error
+    assert f"for {1000 * TIMEOUT} ms" in error
+
+
+@needs_mpi
+def test_a_killed_worker_ends_the_others():
+    job = mpirun(3, "--compressor", "casq:bits=2", "--timeout", TIMEOUT, "--elements", 2_000_000, "--repetitions", 10_000)
+    victim = workers_of(job, 3)[2]
+    time.sleep(1.5)
+    os.kill(victim, signal.SIGKILL)
+    status, _, _ = ended(job)
+    assert status != 0
