@@ -46,8 +46,10 @@ class Replica:
     """A model wrapped in DDP, whose gradients go through `spec` in `group`."""
 
     def __init__(self, model: nn.Module, spec: str, group: dist.ProcessGroup | None = None,
-                 seed: int = 0, timeout: float = 120) -> None:
+                 seed: int = 0, timeout: float = 120, lanes: int = 2,
+                 powersgd_first_step: int = _POWERSGD_FIRST_STEP) -> None:
         self.spec = spec
+        self._powersgd_first_step = powersgd_first_step
         self._workers = dist.get_world_size(group)
         self._elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self._powersgd: powerSGD_hook.PowerSGDState | None = None
@@ -58,27 +60,29 @@ class Replica:
             # PyTorch's PowerSGD has two rounds a bucket; with several buckets, workers may issue
             # them in different orders, and Gloo then aborts the process.
             bucket_cap_mb=_ONE_BUCKET_MB if specs.powersgd_rank(spec) else None)
-        self._register(group, seed, timeout)
+        self._register(group, seed, timeout, lanes)
 
-    def _register(self, group: dist.ProcessGroup | None, seed: int, timeout: float) -> None:
+    def _register(self, group: dist.ProcessGroup | None, seed: int, timeout: float,
+                  lanes: int) -> None:
         rank = specs.powersgd_rank(self.spec)
         if self.spec in _HALVES:
             self.ddp.register_comm_hook(group, _HALVES[self.spec])
         elif rank:
             self._powersgd = powerSGD_hook.PowerSGDState(
                 group, matrix_approximation_rank=rank,
-                start_powerSGD_iter=_POWERSGD_FIRST_STEP, random_seed=seed,
+                start_powerSGD_iter=self._powersgd_first_step, random_seed=seed,
                 orthogonalization_epsilon=1e-8)
             self.ddp.register_comm_hook(self._powersgd, powerSGD_hook.powerSGD_hook)
         elif self.spec != "plain":
             import thinwire.torch
             self._attachment = thinwire.torch.attach(
-                self.ddp, specs.thinwire_spec(self.spec), seed=seed, timeout=timeout)
+                self.ddp, specs.thinwire_spec(self.spec), seed=seed, timeout=timeout,
+                lanes=lanes)
 
     @property
     def warm_up_steps(self) -> int:
         """Steps before the compressor is at its normal work."""
-        return _POWERSGD_FIRST_STEP + 2 if self._powersgd else 3
+        return self._powersgd_first_step + 2 if self._powersgd else 3
 
     def costs(self, steps: int) -> Costs:
         """The account after `steps` steps."""
@@ -86,7 +90,7 @@ class Replica:
         if self._attachment is not None:
             return _thinwire_costs(self._attachment.stats())
         if self._powersgd is not None:
-            first = min(steps, _POWERSGD_FIRST_STEP)
+            first = min(steps, self._powersgd_first_step)
             sent = 4 * self._powersgd.total_numel_after_compression
             return Costs(first * plain + ring_bytes(self._workers, sent))
         return Costs(steps * (plain / 2 if self.spec in _HALVES else plain))

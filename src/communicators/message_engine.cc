@@ -32,7 +32,7 @@ constexpr std::uint32_t kMagic = 0x54574d31;
 constexpr auto kShortestNap = std::chrono::microseconds(10);
 constexpr auto kLongestNap = std::chrono::microseconds(200);  // 250 KB at 10 Gb/s, which sockets hold
 constexpr auto kIdleNap = std::chrono::milliseconds(5);
-constexpr auto kPatienceAtClose = std::chrono::seconds(1);
+constexpr auto kPatienceAtClose = std::chrono::milliseconds(300);
 
 // Before a segment; in 64 bytes, so that the segment is aligned.
 struct alignas(64) Header {

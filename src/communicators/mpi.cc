@@ -166,7 +166,7 @@ MpiEnvironment::~MpiEnvironment() {
   }
   // As soon as one process ends like this mpirun ends the others, which have something to say too: at the very end, since
   // this one has not said anything yet either.
-  std::atexit([] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+  std::atexit([] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
 }
 
 int MpiEnvironment::rank() const {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <string_view>
@@ -90,12 +91,21 @@ class Measurement {
     compare_means();
     figures_.nmse_mean = error_against(exact);
     const Counters plain_before = plain_.counters(), before = compressed_.counters();
+    double on_wire = 0, plain_on_wire = 0;
     for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
+      const double first = wire_bytes();
       figures_.plain_seconds.push_back(pass(plain_));
+      const double second = wire_bytes();
       if (trace_) trace_->take();
       figures_.seconds.push_back(pass(compressed_));
+      plain_on_wire += second - first;
+      on_wire += wire_bytes() - second;
     }
     count(plain_before, before);
+    if (options_.interface) {
+      figures_.wire_bytes = mean_over_workers(on_wire / options_.repetitions, *lanes_[0]);
+      figures_.plain_wire_bytes = mean_over_workers(plain_on_wire / options_.repetitions, *lanes_[0]);
+    }
     return std::move(figures_);
   }
 
@@ -118,6 +128,15 @@ class Measurement {
     Pass(reducer, buffer_, lanes_).run();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return agree(CollectiveKind::kMax, seconds, *lanes_[0]);
+  }
+
+  double wire_bytes() const {
+    if (!options_.interface) return 0;
+    const std::string path = "/sys/class/net/" + *options_.interface + "/statistics/tx_bytes";
+    std::ifstream file(path);
+    std::uint64_t bytes = 0;
+    if (!(file >> bytes)) throw Error(path + " cannot be read; --interface takes a name that `ip link` lists");
+    return static_cast<double>(bytes);
   }
 
   void compare_means() {

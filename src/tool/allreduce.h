@@ -20,7 +20,8 @@ struct AllreduceOptions {
   int lanes = 2;
   int repetitions = 7;
   std::uint64_t seed = 0;
-  std::optional<std::string> trace;  // file
+  std::optional<std::string> trace;      // file
+  std::optional<std::string> interface;  // whose counter is read
 };
 
 struct AllreduceFigures {
@@ -30,6 +31,8 @@ struct AllreduceFigures {
   double traffic_bytes = 0;           // that a worker sends, without those of the first; mean over workers
   double plain_traffic_bytes = 0;
   double codec_seconds = 0;  // encoding and decoding, all lanes; mean over workers
+  std::optional<double> wire_bytes;        // that left the interface in one reduction, headers and all; mean over workers
+  std::optional<double> plain_wire_bytes;
   std::optional<double> nmse_mean;  // of the first mean, against the uncompressed one
 };
 

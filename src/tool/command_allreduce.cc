@@ -61,6 +61,8 @@ void print_json(const Report& report, const Options& options) {
                             {"speedup", report.plain_seconds() / report.seconds()},
                             {"traffic_bytes", figures.traffic_bytes},
                             {"plain_traffic_bytes", figures.plain_traffic_bytes},
+                            {"wire_bytes", number(figures.wire_bytes)},
+                            {"plain_wire_bytes", number(figures.plain_wire_bytes)},
                             {"break_even_gbps", number(report.break_even_gbps())},
                             {"codec_seconds", figures.codec_seconds},
                             {"first_seconds", figures.first_seconds},
@@ -88,6 +90,8 @@ void print_for_people(const Report& report, const Options& options) {
   table.add({"the first, with training", seconds(figures.first_seconds)});
   table.add({"traffic sent by a worker", short_bytes(figures.traffic_bytes) + " instead of " +
                                              short_bytes(figures.plain_traffic_bytes)});
+  if (figures.wire_bytes)
+    table.add({"counted at the interface", short_bytes(*figures.wire_bytes) + " instead of " + short_bytes(*figures.plain_wire_bytes)});
   table.add({"encoding and decoding", seconds(figures.codec_seconds) + " of all lanes together"});
   const auto even = report.break_even_gbps();
   table.add({"worth it below", even ? short_number(*even) + " Gb/s, even if nothing overlapped" : "-"});
@@ -214,11 +218,14 @@ Command add_allreduce(CLI::App& tool) {
       ->type_name("S")
       ->check(CLI::Range(0.001, 1e6));
   app->add_option("--trace", measured.trace, "Write a timeline of the last reduction, for ui.perfetto.dev")->type_name("FILE");
+  app->add_option("--interface", measured.interface, "Count the bytes that leave this network interface, such as eth0")
+      ->type_name("NAME");
   app->add_flag("--json", options->json, "Print one JSON object");
   app->footer(R"TEXT(Every worker has a gradient of its own. Uncompressed and compressed reductions take turns, after one of
 each that opens connections and trains clusters; uncompressed in buckets of 25 MiB, as DDP does. All workers' means are compared bit by bit.
   seconds          from when all workers are there until the last has the mean; medians
   traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
+  wire_bytes       with --interface: what its counter adds up to in one reduction, headers included
   codec_seconds    encoding and decoding in one reduction, over all lanes
   break_even_gbps  8 (plain_traffic_bytes - traffic_bytes) / codec_seconds: on slower links compressing
                    pays even where nothing overlaps

@@ -1,0 +1,116 @@
+"""Measures all-reduces of gradients on shaped links between network namespaces.
+
+    .venv/bin/python -m bench.network --out out/network
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from pathlib import Path
+
+from bench.network import ddp_path, mpi_path, plot
+from bench.training import interrupts, network, specs
+
+_LINKS = "100mbit,1gbit,10gbit"
+_ELEMENTS = "1000000,25600000"
+_MPI = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
+_DDP = f"plain;bf16;powersgd;{';'.join(_MPI.split(';')[1:])}"
+# Of a link's rate, what TCP's payload can have: full segments with their headers and the gaps between frames.
+_PAYLOAD_SHARE = 1448 / 1514
+_HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "of limit", "speed-up", "MB sent", "counted", "worth below"]
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    interrupts.terminate_as_interrupt()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    try:
+        network.require_root()
+    except network.NetworkError as error:
+        print(f"bench.network: {error}", file=sys.stderr)
+        return 1
+    rows = []
+    for name in arguments.links.split(","):
+        link = network.parse_link(name)
+        with network.Namespaces(arguments.workers, link) as net:
+            for elements in map(int, arguments.elements.split(",")):
+                rows += _measure(net, link, elements, arguments)
+                _write(arguments, rows)
+    print(f"\n{_table(rows)}\n\n{arguments.out / 'network.json'}, {arguments.out / 'network.svg'}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="bench.network", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = result.add_argument
+    add("--links", default=_LINKS, help=f"rates, both ways for each worker (default {_LINKS})")
+    add("--elements", default=_ELEMENTS, help=f"lengths of the gradient (default {_ELEMENTS})")
+    add("--workers", type=int, default=4, help="default 4")
+    add("--repetitions", type=int, default=5, help="of which the median counts (default 5)")
+    add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
+    add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")
+    add("--lanes", type=int, default=2, help="of thinwire (default 2)")
+    add("--out", type=Path, default=Path("out/network"), help="folder for network.json and network.svg")
+    return result
+
+
+def _measure(net: network.Namespaces, link: network.Link, elements: int, arguments: argparse.Namespace) -> list[dict]:
+    found = []
+    for spec in specs.split_specs(arguments.mpi):
+        _tell(f"{link.name}, {elements:,} elements, MPI, {spec}")
+        found += mpi_path.measure(net, spec, elements, arguments.repetitions, arguments.lanes)
+    if arguments.ddp:
+        _tell(f"{link.name}, {elements:,} elements, DDP")
+        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes)
+    plains = {row["path"]: row["seconds"] for row in reversed(found) if row["compressor"] == "plain"}
+    seen, rows = set(), []
+    for row in found:
+        key = row["path"], row["compressor"]
+        if key in seen:
+            continue  # each run through MPI measures the plain sum as well; it is compared to its own
+        seen.add(key)
+        limit = 8 * row["traffic_bytes"] / (link.bits_per_second * _PAYLOAD_SHARE) if link.shaped else None
+        plain = row.pop("plain_seconds", None) or plains.get(row["path"])
+        rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit,
+                     "speedup": plain / row["seconds"] if plain else None})
+    return rows
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _write(arguments: argparse.Namespace, rows: list[dict]) -> None:
+    settings = {key: str(value) for key, value in vars(arguments).items()}
+    command = "python -m bench.network " + " ".join(sys.argv[1:])
+    text = json.dumps({"command": command.strip(), "settings": settings, "processor": platform.machine(), "rows": rows}, indent=1)
+    (arguments.out / "network.json").write_text(text + "\n")
+    plot.draw(rows, arguments.out / "network.svg")
+
+
+def _table(rows: list[dict]) -> str:
+    lines = [_HEADINGS, *map(_cells, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+    rendered = ["  ".join(cell.ljust(width) if column in (0, 2, 3) else cell.rjust(width)
+                          for column, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines]
+    return "\n".join([rendered[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *rendered[1:]])
+
+
+def _cells(row: dict) -> list[str]:
+    def text(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    limit, even = row["limit_seconds"], row.get("break_even_gbps")
+    name = row["compressor"].replace("reduce=", "").replace("casq:bits=", "casq ")
+    return [row["link"], f"{row['elements'] / 1e6:g} M", row["path"], name, f"{1e3 * row['seconds']:.0f}",
+            text(limit and 1e3 * limit, ".0f"), text(limit and row["seconds"] / limit, ".2f"), text(row["speedup"], ".2f"),
+            f"{row['traffic_bytes'] / 1e6:.2f}", text(row["wire_bytes"] and row["wire_bytes"] / 1e6, ".2f"),
+            text(even, ".1f") + (" Gb/s" if even else "")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""A real DDP backward on Gloo between the namespaces; also the worker that runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from bench.training.network import Namespaces
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_LONGEST = 1800  # seconds
+
+
+def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, lanes: int) -> list[dict]:
+    """A row for each spec: seconds from the backward's start until all gradients are there."""
+    processes = []
+    for rank in range(net.workers):
+        job = {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes}
+        environment = os.environ | {
+            "RANK": str(rank), "WORLD_SIZE": str(net.workers), "MASTER_ADDR": net.address(0), "MASTER_PORT": "29500",
+            "GLOO_SOCKET_IFNAME": net.interface, "OMP_NUM_THREADS": "1"}
+        processes.append(subprocess.Popen(
+            [*net.command_prefix(rank), sys.executable, "-m", "bench.network.ddp_path", json.dumps(job)], cwd=REPOSITORY,
+            env=environment, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True))
+    try:
+        out, _ = processes[0].communicate(timeout=_LONGEST)
+        codes = [process.wait(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(codes):
+        raise RuntimeError(f"workers of the DDP backward ended with {codes}")
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def _shapes(elements: int) -> list[tuple[int, ...]]:
+    """Layers like ResNet-50's (25.5 M parameters), as often or as small as it takes to have about so many elements."""
+    layers = [(64, 3, 7, 7), (1000, 2048)]
+    fan_in = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for _ in range(blocks):
+            layers += [(width, fan_in, 1, 1), (width, width, 3, 3), (4 * width, width, 1, 1)]
+            fan_in = 4 * width
+    chosen: list[tuple[int, ...]] = []
+    left = elements
+    for layer in sorted(layers, key=_count, reverse=True) * (1 + elements // 20_000_000):
+        if _count(layer) <= left:
+            chosen.append(layer)
+            left -= _count(layer)
+    if left:
+        chosen.append((left,))
+    return chosen[::-1]
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def _work(job: dict) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    from bench.training.replica import Replica
+
+    class Noise(nn.Module):
+        """Its gradients are noise, other on each worker, at next to no computation."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            generator = torch.Generator().manual_seed(dist.get_rank())
+            shapes = _shapes(job["elements"])
+            self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
+            self.noise = [torch.randn(shape, generator=generator) for shape in shapes]
+
+        def forward(self) -> torch.Tensor:
+            return sum((weight * noise).sum() for weight, noise in zip(self.weights, self.noise))
+
+    def wire_bytes() -> int:
+        return int(Path(f"/sys/class/net/{job['interface']}/statistics/tx_bytes").read_text())
+
+    def slowest(seconds: float) -> float:
+        value = torch.tensor([seconds], dtype=torch.float64)
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+        return value.item()
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=600))
+    torch.set_num_threads(1)
+    for spec in job["specs"]:
+        replica = Replica(Noise(), spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
+
+        def step() -> float:
+            loss = replica.ddp()
+            dist.barrier()
+            begin = time.perf_counter()
+            loss.backward()
+            return slowest(time.perf_counter() - begin)
+
+        for _ in range(replica.warm_up_steps):
+            step()
+        done = replica.warm_up_steps
+        sent, on_wire = replica.costs(done).bytes_sent, wire_bytes()
+        seconds = [step() for _ in range(job["repetitions"])]
+        row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
+               "traffic_bytes": (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
+               "wire_bytes": (wire_bytes() - on_wire) / job["repetitions"]}
+        if dist.get_rank() == 0:
+            print(json.dumps(row), flush=True)
+        dist.barrier()
+        replica.close()
+        del replica
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _work(json.loads(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""`thinwire allreduce` through MPI between the namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from bench.training.network import Namespaces
+
+TOOL = os.environ.get("THINWIRE_TOOL", str(Path(__file__).resolve().parents[2] / "build" / "thinwire"))
+_LONGEST = 1800  # seconds
+
+# mpirun starts a daemon on every "host" by what it takes for ssh. Each is given a host name of its own, as mpirun takes
+# processes of one name for neighbours that share memory.
+_AGENT = """#!/bin/sh
+rank=$((${{1##*.}} - 1))
+shift
+exec ip netns exec {stem}$rank unshare --uts sh -c "hostname worker$rank && $*"
+"""
+
+
+def measure(net: Namespaces, spec: str, elements: int, repetitions: int, lanes: int) -> list[dict]:
+    """Rows of the plain sum and of `spec`, measured in turns."""
+    with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
+        agent = Path(folder, "agent")
+        agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))
+        agent.chmod(0o755)
+        report = json.loads(_run(net, agent, ["--compressor", spec, "--elements", str(elements), "--json",
+                                              "--repetitions", str(repetitions), "--lanes", str(lanes),
+                                              "--interface", net.interface]))
+    common = {"path": "MPI", "repetitions": repetitions}
+    return [
+        {**common, "compressor": "plain", "seconds": report["plain_seconds"],
+         "traffic_bytes": report["plain_traffic_bytes"], "wire_bytes": report["plain_wire_bytes"]},
+        {**common, "compressor": spec, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
+         "traffic_bytes": report["traffic_bytes"], "wire_bytes": report["wire_bytes"],
+         "break_even_gbps": report["break_even_gbps"], "first_seconds": report["first_seconds"],
+         "codec_seconds": report["codec_seconds"]},
+    ]
+
+
+def _run(net: Namespaces, agent: Path, arguments: list[str]) -> str:
+    hosts = ",".join(net.address(rank) for rank in range(net.workers))
+    settings = {"plm_rsh_agent": str(agent), "btl": "tcp,self", "btl_tcp_if_include": net.interface,
+                "oob_tcp_if_include": net.interface, "mpi_yield_when_idle": "1"}
+    command = ["mpirun", "--allow-run-as-root", "--host", hosts, "--bind-to", "none", "-n", str(net.workers)]
+    for key, value in settings.items():
+        command += ["--mca", key, value]
+    command += [TOOL, "allreduce", *arguments]
+    inside = "hostname worker0 && exec " + shlex.join(command)
+    done = subprocess.run([*net.command_prefix(0), "unshare", "--uts", "sh", "-c", inside], capture_output=True, text=True,
+                          timeout=_LONGEST, env=os.environ | {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    if done.returncode != 0:
+        raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
