@@ -1,6 +1,6 @@
 #include "reducer/reduction.h"
 
-#include "reducer/float_environment.h"
+#include "core/float_environment.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
