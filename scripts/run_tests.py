@@ -23,7 +23,7 @@ RESULTS = BUILD / "test-results"
 ALLOWED_SKIPS = ROOT / "tests/allowed_skips.txt"
 JOBS = os.environ.get("THINWIRE_JOBS") or str(os.cpu_count())
 CASE_SECONDS = 300  # more than any test takes, under a sanitizer and on a busy machine
-THREADED_ROOMS = ["communicators", "reducer"]  # whose C++ tests the thread sanitizer is for
+THREADED_ROOMS = ["core", "communicators", "reducer"]  # whose C++ tests the thread sanitizer is for
 
 ENVIRONMENT = {
     # Tests start several workers on few cores.

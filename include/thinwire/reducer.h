@@ -21,6 +21,8 @@ struct Rule {
   std::string spec;
 };
 
+inline constexpr int kMostThreads = 256;
+
 struct ReducerOptions {
   std::string compressor = "casq:bits=2";
   std::vector<Rule> rules = {};  // the first that matches decides
@@ -29,6 +31,7 @@ struct ReducerOptions {
   int rank = 0;
   int world_size = 1;
   int lanes = 1;                // how many reductions may be in flight at once
+  int threads = 1;              // that encode and decode, with the caller, up to kMostThreads; may differ between workers
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
   Trace* trace = nullptr;       // where to tell what happens when; outlives the reducer
 };

@@ -39,6 +39,7 @@ struct TrialOptions {
   std::string compressor = "casq:bits=2";
   std::vector<Rule> rules = {};
   std::uint64_t seed = 0;
+  int threads = 1;  // of each worker
 };
 
 // gradients: steps x workers x layout.elements() floats. Throws ArgumentError; throws Error if the workers' means differ

@@ -90,7 +90,7 @@ BucketReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::u
 }
 
 void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
-               std::uint64_t seed, int rank, int world_size, int lanes, int measure_every) {
+               std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every) {
   ReducerOptions options;
   options.compressor = std::move(compressor);
   options.rules = make_rules(std::move(rules));
@@ -99,6 +99,7 @@ void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePa
   options.rank = rank;
   options.world_size = world_size;
   options.lanes = lanes;
+  options.threads = threads;
   options.measure_every = measure_every;
   new (self) Reducer(make_layout(std::move(layout)), std::move(options));
 }
@@ -174,10 +175,11 @@ void bind_reducer(nb::module_& module) {
       .def("next", &BucketReduction::next, nb::keep_alive<0, 1>(),
            "The next collective to perform; None when the bucket holds the mean. Releases the GIL.");
 
+  module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")
       .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
            nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
-           nb::arg("measure_every"))
+           nb::arg("threads"), nb::arg("measure_every"))
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")

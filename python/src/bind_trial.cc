@@ -49,11 +49,11 @@ std::vector<float> one_behind_the_other(const std::vector<Gradient>& gradients, 
 }
 
 nb::tuple exchange(const std::vector<Gradient>& gradients, LayoutPairs layout_pairs, std::string spec, RulePairs rules,
-                   std::uint64_t seed) {
+                   std::uint64_t seed, int threads) {
   if (gradients.empty()) throw ArgumentError("no gradients: one array for each worker is needed");
   const Layout layout = make_layout(std::move(layout_pairs));
   const std::vector<float> all = one_behind_the_other(gradients, layout.elements());
-  const TrialOptions options{std::move(spec), make_rules(std::move(rules)), seed};
+  const TrialOptions options{std::move(spec), make_rules(std::move(rules)), seed, threads};
   TrialReport report = [&] {
     nb::gil_scoped_release released;
     return run_trial(layout, all, static_cast<int>(gradients.size()), 1, options);
@@ -65,7 +65,7 @@ nb::tuple exchange(const std::vector<Gradient>& gradients, LayoutPairs layout_pa
 
 void bind_trial(nb::module_& module) {
   module.def("exchange", &exchange, nb::arg("gradients"), nb::arg("layout"), nb::arg("spec"), nb::arg("rules"),
-             nb::arg("seed"),
+             nb::arg("seed"), nb::arg("threads"),
              "One exchange between workers that are threads of this process: (mean as a flat NumPy array, figures).");
 }
 

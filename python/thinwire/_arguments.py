@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from thinwire._native import ArgumentError
+from thinwire._native import MOST_THREADS, ArgumentError
 
 Rules = Mapping[str, str] | Iterable[tuple[str, str]] | None
 LayoutPairs = list[tuple[str, list[int]]]
@@ -23,6 +23,13 @@ def checked_seed(seed: int) -> int:
     if not 0 <= seed < 2**64:
         raise ArgumentError(f"seed = {seed}; allowed: 0 to 2**64 - 1")
     return seed
+
+
+def checked_threads(threads: int) -> int:
+    """The number, if it is one of threads. Raises ArgumentError."""
+    if not 1 <= threads <= MOST_THREADS:
+        raise ArgumentError(f"threads = {threads}; allowed: 1 to {MOST_THREADS}")
+    return threads
 
 
 def layout_pairs(layout: Sequence[Mapping[str, Any]]) -> LayoutPairs:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from thinwire import _native
-from thinwire._arguments import LayoutPairs, Rules, checked_seed, layout_pairs, rule_pairs
+from thinwire._arguments import LayoutPairs, Rules, checked_seed, checked_threads, layout_pairs, rule_pairs
 
 
 def exchange(
@@ -16,6 +16,7 @@ def exchange(
     layout: Sequence[Mapping[str, Any]] | None = None,
     seed: int = 0,
     rules: Rules = None,
+    threads: int = 1,
 ) -> tuple[Any, dict[str, Any]]:
     """Averages ``gradients`` with the compressor ``spec``, as workers that are threads of this process would.
 
@@ -23,6 +24,7 @@ def exchange(
     layout: the parameters that an array consists of, one behind the other: dicts with ``name``, ``shape`` and, if you
         like, ``offset``. None: the array is one parameter of its own shape.
     rules: other specs for some parameters, by glob patterns of their names; the first that matches decides.
+    threads: of each worker, that encode and decode; the result does not depend on their number.
 
     Returns the decoded mean, in the shape and dtype of the gradients (a torch tensor for torch tensors, else a NumPy
     array), and the figures that ``thinwire exchange --json`` prints: bytes and seconds of a worker, errors as parts of
@@ -35,7 +37,9 @@ def exchange(
     if any(array.shape != shape for array in arrays):
         raise _native.ArgumentError(f"gradients differ in shape: {', '.join(str(array.shape) for array in arrays)}")
     pairs: LayoutPairs = [("gradient", list(shape))] if layout is None else layout_pairs(layout)
-    mean, figures = _native.exchange(arrays, pairs, spec, rule_pairs(rules), checked_seed(seed))
+    mean, figures = _native.exchange(
+        arrays, pairs, spec, rule_pairs(rules), checked_seed(seed), checked_threads(threads)
+    )
     return _like(gradients[0], mean.reshape(shape)), figures
 
 

@@ -141,6 +141,13 @@ void count_values(const ParameterView& parameter, std::span<float> chunk, std::s
   }
 }
 
+std::uint64_t trained_elements(std::span<const ParameterView* const> parameters) {
+  std::uint64_t elements = 0;
+  for (const ParameterView* parameter : parameters)
+    elements += std::min(parameter->elements(), kTrainingChunks * kChunkElements);
+  return elements;
+}
+
 // Brings a chunk's values near 1 by a power of two while they are encoded, if their squares or sums could leave the range
 // of float, and back at the end.
 class InFloatRange {
@@ -181,15 +188,20 @@ std::unique_ptr<CompressorMemory> Casq::make_memory(std::uint64_t elements) cons
 bool Casq::needs_preparation(std::uint64_t steps) const { return steps % retrain_ == 0; }
 
 Exchange Casq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
+  ThreadPool& threads = context.threads();
   auto counts = context.scratch().take<std::int32_t>(parameters.size() * kCounts);
-  auto chunk = context.scratch().take<float>(kChunkElements);
+  auto chunks = context.scratch().take<float>(threads.threads() * kChunkElements);
   std::fill(counts.begin(), counts.end(), 0);
-  for (std::size_t i = 0; i < parameters.size(); ++i)
+  threads.for_each(parameters.size(), trained_elements(parameters), [&](std::size_t i, std::size_t thread) {
+    const auto chunk = chunks.subspan(thread * kChunkElements, kChunkElements);
     count_values(*parameters[i], chunk, counts.subspan(i * kCounts, kCounts));
+  });
   Await round = context.sum(counts);
   co_await round;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
+  constexpr std::uint64_t kCostOfTraining = 2 * kChunkElements;  // it takes as long as to encode so many
+  threads.for_each(parameters.size(), parameters.size() * kCostOfTraining, [&](std::size_t i, std::size_t) {
     static_cast<Thresholds&>(parameters[i]->memory()).train(counts.subspan(i * kCounts, kCounts), signs_);
+  });
 }
 
 std::size_t Casq::encoded_bytes(std::size_t elements) const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "compressors/message.h"
 #include "core/bytes.h"
 #include "thinwire/errors.h"
 
@@ -32,15 +31,22 @@ void clear(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), s
 
 }  // namespace
 
-CodedMessage::CodedMessage(const PieceCodec& codec, std::span<Piece* const> pieces)
-    : codec_(codec), pieces_(pieces), first_code_(sizeof(Header) + (pieces.size() + 7) / 8), bytes_(first_code_) {
-  for (const Piece* piece : pieces) {
-    elements_ += piece->gradient.size();
-    bytes_ += codec.encoded_bytes(piece->gradient.size());
+CodedMessage::CodedMessage(const PieceCodec& codec, std::span<Piece* const> pieces, Scratch& scratch)
+    : codec_(codec), pieces_(pieces), begins_(scratch.take<std::size_t>(pieces.size() + 1)) {
+  begins_[0] = sizeof(Header) + (pieces.size() + 7) / 8;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    elements_ += pieces[i]->gradient.size();
+    begins_[i + 1] = begins_[i] + codec.encoded_bytes(pieces[i]->gradient.size());
   }
 }
 
-void CodedMessage::clear_marks(std::span<std::byte> message) const { clear(message.first(first_code_)); }
+void CodedMessage::complete(std::span<std::byte> message, bool finite) const {
+  clear(finite ? message.first(begins_[0]) : message);
+  clear(message.subspan(bytes()));
+  for (std::size_t i = 0; finite && i < pieces_.size(); ++i)
+    if (pieces_[i]->used) mark_used(message, i);
+  seal(message, finite);
+}
 
 void CodedMessage::mark_used(std::span<std::byte> message, std::size_t piece) const {
   message[sizeof(Header) + piece / 8] |= std::byte{1} << (piece % 8);
@@ -64,27 +70,7 @@ bool CodedMessage::read_header(std::span<const std::byte> message, int rank) con
 }
 
 void CodedMessage::check_codes(std::span<const std::byte> message) const {
-  std::size_t offset = first_code_;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) codec_.check(next_code(message, i, offset), pieces_[i]->gradient.size());
-}
-
-bool open_and_encode(const PieceCodec& codec, const CodedMessage& format, std::span<Piece* const> pieces, Work& work,
-                     std::span<std::byte> message) {
-  format.clear_marks(message);
-  std::size_t offset = format.first_code();
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::size_t begin = offset;
-    const std::span<std::byte> code = format.next_code(message, i, offset);
-    const kernels::Magnitudes magnitudes = open(*pieces[i], work);
-    if (!magnitudes.finite) {
-      clear(message.subspan(begin));
-      return false;
-    }
-    if (pieces[i]->used) format.mark_used(message, i);
-    codec.encode(*pieces[i], magnitudes, code);
-  }
-  clear(message.subspan(offset));
-  return true;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) codec_.check(code(message, i), pieces_[i]->gradient.size());
 }
 
 }  // namespace thinwire

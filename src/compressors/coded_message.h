@@ -4,23 +4,29 @@
 // not finite; marks and codes are then void.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 
+#include "compressors/message.h"
 #include "compressors/piece_codec.h"
+#include "core/context.h"
 
 namespace thinwire {
 
 // Reads and writes the messages that hold certain pieces. All workers know which, so a message does not say.
 class CodedMessage {
  public:
-  // Both must outlive it.
-  CodedMessage(const PieceCodec& codec, std::span<Piece* const> pieces);
+  // Codec, pieces and scratch must outlive it.
+  CodedMessage(const PieceCodec& codec, std::span<Piece* const> pieces, Scratch& scratch);
 
-  std::size_t bytes() const { return bytes_; }
+  std::size_t bytes() const { return begins_.back(); }
+  std::uint64_t elements() const { return elements_; }
 
-  // Marks are cleared and set, codes written in the pieces' order, and at last the message is sealed.
-  void clear_marks(std::span<std::byte> message) const;
+  // What a worker sends: it writes the codes, in any order, and completes the message: header, marks, and zeros behind the
+  // codes, or in place of all where it is not finite.
+  void complete(std::span<std::byte> message, bool finite) const;
+  // Parts of that, for a message that was cleared before.
   void mark_used(std::span<std::byte> message, std::size_t piece) const;
   void seal(std::span<std::byte> message, bool finite) const;
 
@@ -31,25 +37,32 @@ class CodedMessage {
   void check_codes(std::span<const std::byte> message) const;
   bool used(std::span<const std::byte> message, std::size_t piece) const;
 
-  // A piece's code in `message`; `offset` is advanced and begins at first_code().
-  std::size_t first_code() const { return first_code_; }
   template <class Byte>
-  std::span<Byte> next_code(std::span<Byte> message, std::size_t piece, std::size_t& offset) const {
-    const std::size_t bytes = codec_.encoded_bytes(pieces_[piece]->gradient.size());
-    offset += bytes;
-    return message.subspan(offset - bytes, bytes);
+  std::span<Byte> code(std::span<Byte> message, std::size_t piece) const {
+    return message.subspan(begins_[piece], begins_[piece + 1] - begins_[piece]);
   }
 
  private:
   const PieceCodec& codec_;
   std::span<Piece* const> pieces_;
+  std::span<std::size_t> begins_;  // of the pieces' codes, and of what follows them
   std::uint64_t elements_ = 0;
-  std::size_t first_code_;
-  std::size_t bytes_;
 };
 
-// Opens the pieces of a message and encodes them into it, up to the first that is not finite: then returns false.
-bool open_and_encode(const PieceCodec& codec, const CodedMessage& format, std::span<Piece* const> pieces, Work& work,
-                     std::span<std::byte> message);
+// Opens the pieces of `work` and encodes the i-th into code_of(i), until one is not finite: then returns false.
+template <class CodeOf>
+bool open_and_encode(const PieceCodec& codec, std::span<Piece* const> pieces, const Work& work, Context& context,
+                     const CodeOf& code_of) {
+  std::atomic<bool> finite = true;
+  context.threads().for_each(pieces.size(), work.elements, [&](std::size_t i, std::size_t) {
+    if (!finite.load(std::memory_order_relaxed)) return;
+    const kernels::Magnitudes magnitudes = open(*pieces[i], work);
+    if (magnitudes.finite)
+      codec.encode(*pieces[i], magnitudes, code_of(i));
+    else
+      finite.store(false, std::memory_order_relaxed);
+  });
+  return finite;
+}
 
 }  // namespace thinwire

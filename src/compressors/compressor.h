@@ -25,7 +25,7 @@ class Compressor {
   // Whether a parameter must be seen whole before its pieces travel. `steps`: its reductions so far, the same number on
   // every worker.
   virtual bool needs_preparation(std::uint64_t /*steps*/) const { return false; }
-  // Precedes the parameters' messages, in their lane. Every worker prepares the same parameters.
+  // Precedes the parameters' messages, in their lane. Every worker prepares the same parameters, which are separate memory.
   virtual Exchange prepare(std::span<const ParameterView* const> /*parameters*/, Context& /*context*/) const { co_return; }
 };
 

@@ -1,5 +1,7 @@
 #include "compressors/half.h"
 
+#include <atomic>
+
 #include "compressors/message.h"
 #include "kernels/half.h"
 
@@ -26,20 +28,12 @@ class Halves {
   std::span<std::uint16_t> all() const { return all_; }
   bool has_marks() const { return has_marks_; }
   std::uint16_t& mark(std::size_t piece) const { return all_[elements_ + piece]; }
-
-  // The values of one piece after the other.
-  std::span<std::uint16_t> next(const Piece& piece) {
-    const auto part = all_.subspan(next_, piece.gradient.size());
-    next_ += part.size();
-    return part;
-  }
-  void rewind() { next_ = 0; }
+  std::span<std::uint16_t> of(const Piece& piece) const { return all_.subspan(piece.offset, piece.gradient.size()); }
 
  private:
   std::uint64_t elements_;
   bool has_marks_;
   std::span<std::uint16_t> all_;
-  std::size_t next_ = 0;
 };
 
 }  // namespace
@@ -56,37 +50,41 @@ void Half::encode(Piece& piece, float workers, std::span<std::uint16_t> part) co
   if (piece.has_residual()) format_->subtract(part, workers, piece.residual);
 }
 
+bool Half::is_finite(std::span<const std::uint16_t> sums, Context& context) const {
+  const auto floats = context.scratch().take<float>(context.threads().threads() * kChunkElements);
+  std::atomic<bool> finite = true;
+  for_each_part(sums.size(), context, [&](std::size_t first, std::size_t count, std::size_t thread) {
+    const auto part = floats.subspan(thread * kChunkElements, count);
+    format_->from(sums.subspan(first, count), 1.0f, part);
+    if (!kernels::scan(part).finite) finite = false;
+  });
+  return finite;
+}
+
 Exchange Half::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  Halves halves(work, context);
-  for (std::size_t i = 0; i < work.pieces.size(); ++i) {
-    Piece& piece = work.pieces[i];
+  const Halves halves(work, context);
+  for_each_piece(work, context, [&](Piece& piece, std::size_t i) {
     if (piece.has_residual()) open(piece, work);
     if (halves.has_marks()) halves.mark(i) = piece.used ? format_->one : 0;
-    encode(piece, static_cast<float>(context.world_size()), halves.next(piece));
-  }
+    encode(piece, static_cast<float>(context.world_size()), halves.of(piece));
+  });
   if (!context.finite) halves.all()[0] = format_->not_a_number;
   Await round = context.sum(halves.all(), type_);
   co_await round;
 
   context.enter(Phase::kDecode);
   // Everything is looked at before a mean is written: gradients still hold what residuals may have to be put back to.
-  if (context.flag_needed) {
-    auto sums = context.scratch().take<float>(halves.all().size());
-    format_->from(halves.all(), 1.0f, sums);
-    if (flagged(sums, context)) co_return;
-  }
-  halves.rewind();
-  for (std::size_t i = 0; i < work.pieces.size(); ++i) {
-    Piece& piece = work.pieces[i];
-    const auto part = halves.next(piece);
+  if (context.flag_needed && !is_finite(halves.all(), context)) context.any_non_finite = true;
+  if (context.any_non_finite) co_return;
+  for_each_piece(work, context, [&](Piece& piece, std::size_t i) {
     if (halves.has_marks() && halves.mark(i) == 0) {
       skip(piece);
     } else {
-      format_->from(part, 1.0f, piece.mean());
+      format_->from(halves.of(piece), 1.0f, piece.mean());
       piece.stage = Piece::Stage::kDone;
     }
-  }
+  });
 }
 
 }  // namespace thinwire

@@ -17,6 +17,7 @@ class Half : public Compressor {
  private:
   struct Format;
   void encode(Piece& piece, float workers, std::span<std::uint16_t> part) const;
+  bool is_finite(std::span<const std::uint16_t> sums, Context& context) const;
 
   ElementType type_;
   const Format* format_;

@@ -1,10 +1,12 @@
 #include "compressors/message.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
 
 namespace thinwire {
 
-kernels::Magnitudes open(Piece& piece, Work& work) {
+kernels::Magnitudes open(Piece& piece, const Work& work) {
   kernels::Magnitudes magnitudes;
   if (piece.has_residual()) {
     piece.stage = Piece::Stage::kOpen;
@@ -15,7 +17,7 @@ kernels::Magnitudes open(Piece& piece, Work& work) {
     magnitudes = kernels::measure(piece.gradient);
     piece.used = magnitudes.largest > 0 || !magnitudes.finite;
   }
-  work.energy += static_cast<double>(magnitudes.sum_squares);
+  piece.energy = magnitudes.sum_squares;
   return magnitudes;
 }
 
@@ -29,8 +31,20 @@ void skip(Piece& piece) {
   std::fill(piece.mean().begin(), piece.mean().end(), 0.0f);
 }
 
+double residual_energy(const Work& work, Context& context) {
+  const auto energies = context.scratch().take<double>(work.pieces.size());
+  for_each_piece(work, context,
+                 [&](const Piece& piece, std::size_t i) { energies[i] = kernels::squared_norm(piece.residual); });
+  return std::accumulate(energies.begin(), energies.end(), 0.0);
+}
+
 bool flagged(std::span<const float> sums, Context& context) {
-  if (context.flag_needed && !kernels::scan(sums).finite) context.any_non_finite = true;
+  if (!context.flag_needed) return context.any_non_finite;
+  std::atomic<bool> finite = true;
+  for_each_part(sums.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
+    if (finite && !kernels::scan(sums.subspan(first, count)).finite) finite = false;
+  });
+  if (!finite) context.any_non_finite = true;
   return context.any_non_finite;
 }
 

@@ -16,21 +16,26 @@ bool is_contiguous(std::span<const Piece> pieces) {
   return true;
 }
 
-void copy_values(std::span<const Piece> pieces, std::span<float> packed) {
-  auto next = packed.begin();
-  for (const Piece& piece : pieces) next = std::copy(piece.values().begin(), piece.values().end(), next);
+void copy_values(const Work& work, Context& context, std::span<float> packed) {
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t) {
+    std::ranges::copy(piece.values(), packed.begin() + static_cast<std::ptrdiff_t>(piece.offset));
+  });
 }
 
-void copy_means(std::span<const Piece> pieces, std::span<const float> packed) {
-  auto next = packed.begin();
-  for (const Piece& piece : pieces) {
-    std::copy_n(next, piece.gradient.size(), piece.mean().begin());
-    next += static_cast<std::ptrdiff_t>(piece.gradient.size());
-  }
+void copy_means(const Work& work, Context& context, std::span<const float> packed) {
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t) {
+    std::ranges::copy(packed.subspan(piece.offset, piece.mean().size()), piece.mean().begin());
+  });
+}
+
+void divide(std::span<float> values, Context& context) {
+  for_each_part(values.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
+    kernels::multiply(values.subspan(first, count), 1.0f / static_cast<float>(context.world_size()));
+  });
 }
 
 // Everything is sent, so nothing remains.
-void finish(Work& work) {
+void finish(const Work& work) {
   for (Piece& piece : work.pieces) {
     std::fill(piece.residual.begin(), piece.residual.end(), 0.0f);
     piece.stage = Piece::Stage::kDone;
@@ -46,13 +51,12 @@ bool any_residual(std::span<const Piece> pieces) {
 Exchange None::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
   const bool measured = any_residual(work.pieces);
-  if (measured)
-    for (Piece& piece : work.pieces) open(piece, work);
+  if (measured) for_each_piece(work, context, [&](Piece& piece, std::size_t) { open(piece, work); });
   const bool in_place = !measured && is_contiguous(work.pieces);
   std::span<float> values(work.pieces.front().gradient.data(), work.elements);
   if (!in_place) {
     values = context.scratch().take<float>(work.elements);
-    copy_values(work.pieces, values);
+    copy_values(work, context, values);
   }
   if (!context.finite) values[0] = std::numeric_limits<float>::quiet_NaN();
   Await round = context.sum(values);
@@ -60,8 +64,8 @@ Exchange None::exchange(Work& work, Context& context) const {
 
   context.enter(Phase::kDecode);
   if (flagged(values, context)) co_return;
-  kernels::multiply(values, 1.0f / static_cast<float>(context.world_size()));
-  if (!in_place) copy_means(work.pieces, values);
+  divide(values, context);
+  if (!in_place) copy_means(work, context, values);
   finish(work);
 }
 

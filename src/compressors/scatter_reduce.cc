@@ -1,7 +1,10 @@
 #include "compressors/scatter_reduce.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <memory>
+#include <type_traits>
 
 #include "compressors/coded_message.h"
 #include "compressors/message.h"
@@ -17,58 +20,71 @@ class Shards {
   Shards(const PieceCodec& codec, const Work& work, Context& context)
       : pieces_(context.scratch().take<Piece*>(work.pieces.size())),
         begins_(context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()) + 1)),
-        codec_(codec) {
+        formats_(context.scratch().take<CodedMessage>(count())) {
     std::size_t next = 0;
     for (std::size_t owner = 0; owner < count(); ++owner) {
       begins_[owner] = next;
       for (Piece& piece : work.pieces)
         if (owner_of(piece, count()) == owner) pieces_[next++] = &piece;
+      const auto own = pieces_.subspan(begins_[owner], next - begins_[owner]);
+      std::construct_at(&formats_[owner], codec, own, context.scratch());
+      bytes_ = std::max(bytes_, format(owner).bytes());
     }
     begins_[count()] = next;
-    for (std::size_t owner = 0; owner < count(); ++owner) bytes_ = std::max(bytes_, format(owner).bytes());
   }
 
   std::size_t count() const { return begins_.size() - 1; }
   std::size_t bytes() const { return bytes_; }
+  std::span<Piece* const> pieces() const { return pieces_; }
   std::span<Piece* const> pieces(std::size_t owner) const {
     return pieces_.subspan(begins_[owner], begins_[owner + 1] - begins_[owner]);
   }
-  CodedMessage format(std::size_t owner) const { return CodedMessage(codec_, pieces(owner)); }
+  const CodedMessage& format(std::size_t owner) const { return formats_[owner]; }
   template <class Byte>
   std::span<Byte> shard(std::span<Byte> all, std::size_t index) const {
     return all.subspan(index * bytes_, bytes_);
   }
 
+  // Of the piece at `place` in pieces(): whose it is, and its place among its owner's.
+  std::size_t owner(std::size_t place) const { return owner_of(*pieces_[place], count()); }
+  std::size_t place_at_owner(std::size_t place) const { return place - begins_[owner(place)]; }
+  template <class Byte>
+  std::span<Byte> code(std::span<Byte> all, std::size_t place) const {
+    return format(owner(place)).code(shard(all, owner(place)), place_at_owner(place));
+  }
+
  private:
+  static_assert(std::is_trivially_destructible_v<CodedMessage>, "scratch calls no destructors");
+
   std::span<Piece*> pieces_;
-  std::span<std::size_t> begins_;
-  const PieceCodec& codec_;
+  std::span<std::size_t> begins_;  // of the owners' pieces
+  std::span<CodedMessage> formats_;
   std::size_t bytes_ = 0;
 };
 
-// All shards are sealed after the last is encoded: any owner is told if anything is not finite.
-void encode_shards(const PieceCodec& codec, const Shards& shards, Work& work, Context& context, std::span<std::byte> all) {
-  for (std::size_t owner = 0; owner < shards.count(); ++owner) {
-    const auto shard = shards.shard(all, owner);
-    context.finite = context.finite && open_and_encode(codec, shards.format(owner), shards.pieces(owner), work, shard);
-    if (!context.finite) std::fill(shard.begin(), shard.end(), std::byte{0});
-  }
-  for (std::size_t owner = 0; owner < shards.count(); ++owner) shards.format(owner).seal(shards.shard(all, owner), context.finite);
+// All shards are completed after the last is encoded: any owner is told if anything is not finite.
+void encode_shards(const PieceCodec& codec, const Shards& shards, const Work& work, Context& context,
+                   std::span<std::byte> all) {
+  context.finite = context.finite && open_and_encode(codec, shards.pieces(), work, context,
+                                                     [&](std::size_t place) { return shards.code(all, place); });
+  for (std::size_t owner = 0; owner < shards.count(); ++owner)
+    shards.format(owner).complete(shards.shard(all, owner), context.finite);
 }
 
 // The owner's part: averages what all workers sent of its pieces and encodes the means.
 class Owner {
  public:
-  Owner(const PieceCodec& codec, const Shards& shards, Work& work, Context& context, std::span<const std::byte> received)
+  Owner(const PieceCodec& codec, const Shards& shards, const Work& work, Context& context,
+        std::span<const std::byte> received)
       : codec_(codec),
         shards_(shards),
         work_(work),
+        threads_(context.threads()),
         received_(received),
         rank_(static_cast<std::size_t>(context.rank())),
         format_(shards.format(rank_)) {
-    std::size_t largest = 0;
-    for (const Piece* piece : shards.pieces(rank_)) largest = std::max(largest, piece->gradient.size());
-    mean_ = context.scratch().take<float>(largest);
+    for (const Piece* piece : shards.pieces(rank_)) largest_ = std::max(largest_, piece->gradient.size());
+    means_ = context.scratch().take<float>(threads_.threads() * largest_);
   }
 
   void encode_means(std::span<std::byte> second) {
@@ -79,6 +95,7 @@ class Owner {
     if (finite) {
       for (std::size_t rank = 0; rank < shards_.count(); ++rank) format_.check_codes(from(rank));
       finite = encode_pieces(second);
+      if (!finite) std::fill(second.begin(), second.end(), std::byte{0});
     }
     format_.seal(second, finite);
   }
@@ -94,23 +111,26 @@ class Owner {
 
   // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
   bool encode_pieces(std::span<std::byte> second) {
-    std::size_t offset = format_.first_code();
-    for (std::size_t i = 0; i < shards_.pieces(rank_).size(); ++i) {
-      const std::size_t begin = offset;
-      const std::span<std::byte> code = format_.next_code(second, i, offset);
-      if (!used_by_any(i)) continue;
-      format_.mark_used(second, i);
-      Piece& piece = *shards_.pieces(rank_)[i];
-      const auto mean = mean_.first(piece.gradient.size());
-      for (std::size_t rank = 0; rank < shards_.count(); ++rank)
-        codec_.decode(from(rank).subspan(begin, code.size()), 1.0f / static_cast<float>(shards_.count()), rank > 0, mean);
-      const kernels::Magnitudes magnitudes = kernels::measure(mean);
-      encode_mean(piece, mean, magnitudes, code);
-      // A mean that large may be foreign bytes; most of the time there is nothing to look for.
-      const bool may_overflow = !std::isfinite(4 * static_cast<float>(shards_.count()) * magnitudes.largest);
-      if (may_overflow && !kernels::scan(piece.residual).finite) return false;
-    }
-    return true;
+    const std::span<Piece* const> pieces = shards_.pieces(rank_);
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      if (used_by_any(i)) format_.mark_used(second, i);
+    std::atomic<bool> finite = true;
+    threads_.for_each(pieces.size(), format_.elements() * shards_.count(), [&](std::size_t i, std::size_t thread) {
+      if (!format_.used(second, i) || !finite.load(std::memory_order_relaxed)) return;
+      const auto mean = means_.subspan(thread * largest_, pieces[i]->gradient.size());
+      if (!encode_piece(*pieces[i], i, mean, format_.code(second, i))) finite.store(false, std::memory_order_relaxed);
+    });
+    return finite;
+  }
+
+  bool encode_piece(Piece& piece, std::size_t index, std::span<float> mean, std::span<std::byte> code) {
+    for (std::size_t rank = 0; rank < shards_.count(); ++rank)
+      codec_.decode(format_.code(from(rank), index), 1.0f / static_cast<float>(shards_.count()), rank > 0, mean);
+    const kernels::Magnitudes magnitudes = kernels::measure(mean);
+    encode_mean(piece, mean, magnitudes, code);
+    // A mean that large may be foreign bytes; most of the time there is nothing to look for.
+    const bool may_overflow = !std::isfinite(4 * static_cast<float>(shards_.count()) * magnitudes.largest);
+    return !may_overflow || kernels::scan(piece.residual).finite;
   }
 
   // Leaves W times what the mean loses in the residual.
@@ -128,36 +148,24 @@ class Owner {
 
   const PieceCodec& codec_;
   const Shards& shards_;
-  Work& work_;
+  const Work& work_;
+  ThreadPool& threads_;
   std::span<const std::byte> received_;
   std::size_t rank_;
-  CodedMessage format_;
-  std::span<float> mean_;
+  const CodedMessage& format_;
+  std::size_t largest_ = 0;  // of its pieces
+  std::span<float> means_;   // room for one in each thread
 };
 
-// What the first encoding lost; the owners' second errors will come on top of it.
-void measure_first_error(Work& work) {
-  double error = 0;
-  for (const Piece& piece : work.pieces) error += kernels::squared_norm(piece.residual);
-  work.first_error = error;
-}
-
-void decode_means(const PieceCodec& codec, const Shards& shards, std::span<const std::byte> all) {
-  for (std::size_t owner = 0; owner < shards.count(); ++owner) {
-    const CodedMessage format = shards.format(owner);
-    const auto shard = shards.shard(all, owner);
-    std::size_t offset = format.first_code();
-    for (std::size_t i = 0; i < shards.pieces(owner).size(); ++i) {
-      Piece& piece = *shards.pieces(owner)[i];
-      const auto code = format.next_code(shard, i, offset);
-      if (!format.used(shard, i)) {
-        skip(piece);
-      } else {
-        codec.decode(code, 1.0f, false, piece.mean());
-        piece.stage = Piece::Stage::kDone;
-      }
-    }
-  }
+void decode_means(const PieceCodec& codec, const Shards& shards, std::span<const std::byte> all, const Work& work,
+                  Context& context) {
+  context.threads().for_each(shards.pieces().size(), work.elements, [&](std::size_t place, std::size_t) {
+    Piece& piece = *shards.pieces()[place];
+    const std::size_t owner = shards.owner(place);
+    if (!shards.format(owner).used(shards.shard(all, owner), shards.place_at_owner(place))) return skip(piece);
+    codec.decode(shards.code(all, place), 1.0f, false, piece.mean());
+    piece.stage = Piece::Stage::kDone;
+  });
 }
 
 // Throws PayloadError before anything is changed.
@@ -178,7 +186,8 @@ Exchange scatter_reduce(const PieceCodec& codec, Work& work, Context& context) {
   auto mine = context.scratch().take<std::byte>(all_bytes);
   auto received = context.scratch().take<std::byte>(all_bytes);
   encode_shards(codec, shards, work, context, mine);
-  if (work.measured) measure_first_error(work);
+  // What the first encoding lost; the owners' second errors will come on top of it.
+  if (work.measured) work.first_error = residual_energy(work, context);
   Await scattered = context.scatter(mine, received);
   co_await scattered;
 
@@ -193,7 +202,7 @@ Exchange scatter_reduce(const PieceCodec& codec, Work& work, Context& context) {
   context.purpose = Purpose::kPayload;
   context.enter(Phase::kDecode);
   context.any_non_finite = !all_finite(shards, all);
-  if (!context.any_non_finite) decode_means(codec, shards, all);
+  if (!context.any_non_finite) decode_means(codec, shards, all, work, context);
 }
 
 }  // namespace thinwire

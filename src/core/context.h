@@ -9,6 +9,7 @@
 
 #include "core/exchange.h"
 #include "core/scratch.h"
+#include "core/thread_pool.h"
 #include "thinwire/collective.h"
 #include "thinwire/trace.h"
 
@@ -51,13 +52,15 @@ class PhaseClock {
 
 class Context {
  public:
-  Context(int rank, int world_size, std::uint64_t seed, Scratch& scratch)
-      : rank_(rank), world_size_(world_size), seed_(seed), scratch_(&scratch) {}
+  Context(int rank, int world_size, std::uint64_t seed, Scratch& scratch, ThreadPool& threads)
+      : rank_(rank), world_size_(world_size), seed_(seed), scratch_(&scratch), threads_(&threads) {}
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   std::uint64_t seed() const { return seed_; }
   Scratch& scratch() { return *scratch_; }
+  // For loops over pieces. Scratch is taken outside of them, and what they add up is added afterwards, in the pieces' order.
+  ThreadPool& threads() { return *threads_; }
 
   // Time is counted for this phase from now on; a strategy says when decoding begins.
   void enter(Phase phase) { clock_.enter(phase); }
@@ -105,6 +108,7 @@ class Context {
   int world_size_;
   std::uint64_t seed_;
   Scratch* scratch_;
+  ThreadPool* threads_;
   PhaseClock clock_;
 };
 

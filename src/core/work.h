@@ -33,12 +33,14 @@ struct Piece {
   std::uint32_t parameter = 0;  // index in the layout
   std::uint64_t first = 0;      // its first element within the parameter
   std::uint64_t chunk = 0;      // its number in the grid of the whole layout
+  std::uint64_t offset = 0;     // its first element among those of its message
   std::span<float> gradient;
   std::span<float> residual;  // empty without feedback
   CompressorMemory* memory = nullptr;
   // Whether this is a worker's own gradient, or the mean of a chunk that this worker owns.
   enum class Encoding : std::uint8_t { kFirst, kSecond } encoding = Encoding::kFirst;
   bool used = true;  // whether this worker's gradient has any non-zero value here
+  float energy = 0;  // sum of squares of the values, as it is opened
   enum class Stage : std::uint8_t { kFresh, kOpen, kDone } stage = Stage::kFresh;
 
   bool has_residual() const { return !residual.empty(); }
@@ -55,7 +57,6 @@ struct Work {
   bool feedback = false;       // residuals last; without, there may be some for this step, to measure the error
   bool measured = false;       // pieces have residuals, and the error is wanted
   float gradient_scale = 1;    // gradients are multiplied by this before the residual is added
-  double energy = 0;           // sum of squares of the values, as pieces are opened
   std::optional<double> first_error = {};  // sum of squares lost by the first encoding, where residuals hold more than that
 };
 

@@ -1,6 +1,7 @@
 #include "reducer/bucket_reduction.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -71,12 +72,19 @@ Exchange prepare_group(BucketReduction bucket, const PreparedGroup& group) {
 
 // Whether everything beyond the first message, which finds out for itself, is finite on this worker.
 bool rest_is_finite(const BucketReduction& bucket) {
+  ThreadPool& threads = bucket.context.threads();
   bucket.lane.scratch.reset();
-  const auto buffer = bucket.lane.scratch.take<float>(kChunkElements);
-  for (std::size_t m = 1; m < bucket.plan.messages.size(); ++m)
-    for (const Chunk& chunk : bucket.plan.messages[m].chunks)
-      if (!is_finite(bucket.lane.gradients[chunk.entry], chunk.first, chunk.elements, buffer)) return false;
-  return true;
+  const auto buffers = bucket.lane.scratch.take<float>(threads.threads() * kChunkElements);
+  std::atomic<bool> finite = true;
+  for (std::size_t m = 1; m < bucket.plan.messages.size(); ++m) {
+    const MessagePlan& plan = bucket.plan.messages[m];
+    threads.for_each(plan.chunks.size(), plan.elements, [&](std::size_t i, std::size_t thread) {
+      const Chunk& chunk = plan.chunks[i];
+      const auto buffer = buffers.subspan(thread * kChunkElements, kChunkElements);
+      if (finite && !is_finite(bucket.lane.gradients[chunk.entry], chunk.first, chunk.elements, buffer)) finite = false;
+    });
+  }
+  return finite;
 }
 
 // A message's pieces, from loading to the commit. Until they are committed, destroying it puts residuals back.
@@ -87,8 +95,9 @@ class Message {
     bucket_.lane.pieces.clear();
     measured_ = bucket_.measure_every > 0 && !plan.chunks.empty() &&
                 slot_of(bucket_, plan.chunks.front().entry).steps % static_cast<std::uint64_t>(bucket_.measure_every) == 0;
-    for (const Chunk& chunk : plan.chunks) bucket_.lane.pieces.push_back(piece_of(chunk));
+    for (const Chunk& chunk : plan.chunks) add_piece(chunk);
     work_ = {bucket_.lane.pieces, plan.elements, plan.chosen->feedback, measured_, gradient_scale(bucket_, *plan.chosen)};
+    if (staged_) load_pieces();
   }
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
@@ -102,26 +111,39 @@ class Message {
 
   void commit() {
     if (measured_) count_error();
-    for (std::size_t i = 0; i < work_.pieces.size(); ++i) {
-      const Piece& piece = work_.pieces[i];
-      if (work_.gradient_scale != 1) kernels::multiply(piece.mean(), 1.0f / work_.gradient_scale);
-      const ParameterGradient& gradient = bucket_.lane.gradients[plan_.chunks[i].entry];
-      if (gradient.type != ElementType::kFloat32) store(piece.mean(), gradient, piece.first);
-    }
+    const bool scaled = work_.gradient_scale != 1;
+    if (!scaled && !staged_) return;
+    for_each_piece(work_, bucket_.context, [&](const Piece& piece, std::size_t i) {
+      if (scaled) kernels::multiply(piece.mean(), 1.0f / work_.gradient_scale);
+      if (is_staged(gradient_of(i))) store(piece.mean(), gradient_of(i), piece.first);
+    });
   }
 
  private:
-  Piece piece_of(const Chunk& chunk) {
+  static bool is_staged(const ParameterGradient& gradient) { return gradient.type != ElementType::kFloat32; }
+
+  const ParameterGradient& gradient_of(std::size_t piece) const { return bucket_.lane.gradients[plan_.chunks[piece].entry]; }
+
+  void load_pieces() {
+    for_each_piece(work_, bucket_.context, [&](const Piece& piece, std::size_t i) {
+      if (is_staged(gradient_of(i))) load(gradient_of(i), piece.first, piece.gradient);
+    });
+  }
+
+  void add_piece(const Chunk& chunk) {
     const ParameterGradient& gradient = bucket_.lane.gradients[chunk.entry];
     ParameterSlot& slot = slot_of(bucket_, chunk.entry);
+    std::vector<Piece>& pieces = bucket_.lane.pieces;
     Piece piece;
     piece.parameter = gradient.parameter;
     piece.first = chunk.first;
     piece.chunk = chunk.number;
-    piece.gradient = as_floats(gradient, chunk.first, chunk.elements, bucket_.lane.scratch);
+    piece.offset = pieces.empty() ? 0 : pieces.back().offset + pieces.back().gradient.size();
+    piece.gradient = room_for_floats(gradient, chunk.first, chunk.elements, bucket_.lane.scratch);
     piece.residual = residual_of(slot, chunk);
     piece.memory = slot.memory.get();
-    return piece;
+    pieces.push_back(piece);
+    staged_ = staged_ || is_staged(gradient);
   }
 
   // To measure without feedback a residual is needed for the time being.
@@ -135,17 +157,18 @@ class Message {
 
   // Figures that are not finite are left out: they would spoil the sums for ever.
   void count_error() {
-    double error = work_.first_error.value_or(0);
-    if (!work_.first_error)
-      for (const Piece& piece : work_.pieces) error += kernels::squared_norm(piece.residual);
-    if (!std::isfinite(work_.energy) || !std::isfinite(error)) return;
-    bucket_.counters.measured_energy += work_.energy;
+    const double error = work_.first_error ? *work_.first_error : residual_energy(work_, bucket_.context);
+    double energy = 0;
+    for (const Piece& piece : work_.pieces) energy += static_cast<double>(piece.energy);
+    if (!std::isfinite(energy) || !std::isfinite(error)) return;
+    bucket_.counters.measured_energy += energy;
     bucket_.counters.error_energy += error;
   }
 
   const BucketReduction& bucket_;
   const MessagePlan& plan_;
   bool measured_ = false;
+  bool staged_ = false;  // some gradient is not float32, and its values are in scratch memory
   Work work_;
 };
 

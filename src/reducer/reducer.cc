@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/fingerprint.h"
+#include "core/thread_pool.h"
 #include "reducer/bucket_reduction.h"
 #include "reducer/plan.h"
 #include "reducer/policy.h"
@@ -22,6 +23,9 @@ void check(const ReducerOptions& options) {
     throw ArgumentError("rank is " + std::to_string(options.rank) + "; with " + std::to_string(options.world_size) +
                         " workers it must be from 0 to " + std::to_string(options.world_size - 1));
   if (options.lanes < 1) throw ArgumentError("lanes is " + std::to_string(options.lanes) + "; it must be at least 1");
+  if (options.threads < 1 || options.threads > kMostThreads)
+    throw ArgumentError("threads is " + std::to_string(options.threads) + "; it must be from 1 to " +
+                        std::to_string(kMostThreads));
 }
 
 std::string quoted(const std::string& name) { return "parameter '" + name + "'"; }
@@ -34,6 +38,7 @@ struct Reducer::Impl {
         options((check(the_options), std::move(the_options))),
         policy(layout, options),
         slots(layout.parameters().size()),
+        threads(options.threads),
         lanes(static_cast<std::size_t>(options.lanes)) {}
 
   void check_gradients(std::span<const ParameterGradient> gradients) const;
@@ -45,6 +50,7 @@ struct Reducer::Impl {
   const ReducerOptions options;
   const Policy policy;
   std::vector<ParameterSlot> slots;
+  ThreadPool threads;
   std::vector<Lane> lanes;
   CounterTotal counters;
   std::mutex plans_mutex;
@@ -105,7 +111,7 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
   for (const ParameterGradient& gradient : gradients) memory.parameters.push_back(gradient.parameter);
   const BucketPlan& plan = impl_->plan_of(memory.parameters);
 
-  const Context context(impl_->options.rank, impl_->options.world_size, impl_->options.seed, memory.scratch);
+  const Context context(impl_->options.rank, impl_->options.world_size, impl_->options.seed, memory.scratch, impl_->threads);
   std::unique_ptr<Reduction::State> state(new Reduction::State(memory, impl_->counters, context, impl_->options.trace, lane));
   state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
   state->exchange = reduce_bucket({plan, impl_->slots, memory, state->context, state->counters, loss_scale,

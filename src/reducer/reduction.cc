@@ -1,7 +1,7 @@
 #include "reducer/reduction.h"
 
 #include "communicators/check_collective.h"
-#include "reducer/float_environment.h"
+#include "core/float_environment.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {

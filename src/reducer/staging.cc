@@ -52,11 +52,10 @@ bool is_finite(const ParameterGradient& gradient, std::uint64_t first, std::uint
   return true;
 }
 
-std::span<float> as_floats(const ParameterGradient& gradient, std::uint64_t first, std::uint64_t elements, Scratch& scratch) {
+std::span<float> room_for_floats(const ParameterGradient& gradient, std::uint64_t first, std::uint64_t elements,
+                                 Scratch& scratch) {
   if (gradient.type == ElementType::kFloat32) return elements_of<float>(gradient, first, elements);
-  const auto values = scratch.take<float>(elements);
-  load(gradient, first, values);
-  return values;
+  return scratch.take<float>(elements);
 }
 
 }  // namespace thinwire

@@ -18,7 +18,8 @@ void fill(const ParameterGradient& gradient, float value);
 // Whether [first, first + elements) is finite; `buffer` holds a chunk of the grid.
 bool is_finite(const ParameterGradient& gradient, std::uint64_t first, std::uint64_t elements, std::span<float> buffer);
 
-// The gradient's own memory where it is float32, else its values in scratch memory.
-std::span<float> as_floats(const ParameterGradient& gradient, std::uint64_t first, std::uint64_t elements, Scratch& scratch);
+// The gradient's own memory where it is float32, else scratch memory into which it can be loaded.
+std::span<float> room_for_floats(const ParameterGradient& gradient, std::uint64_t first, std::uint64_t elements,
+                                 Scratch& scratch);
 
 }  // namespace thinwire

@@ -80,6 +80,7 @@ class Trial {
     options.seed = options_.seed;
     options.rank = rank;
     options.world_size = workers_;
+    options.threads = options_.threads;
     options.measure_every = 1;
     return options;
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "thinwire/errors.h"
+#include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"
 #include "tool/commands.h"
@@ -24,6 +25,7 @@ struct Options {
   bool all = false;
   std::uint64_t elements = 25'600'000;
   int repetitions = 7;
+  int threads = 1;
   bool json = false;
 };
 
@@ -49,29 +51,33 @@ std::string with_feedback(const std::string& text, bool on) {
   return spec.text();
 }
 
-Row measure_row(const std::string& spec, std::span<const float> gradient, int repetitions) {
-  if (!takes_feedback(Spec::parse(spec).stages.front().name)) return {spec, measure(spec, gradient, repetitions), {}};
-  return {spec, measure(with_feedback(spec, false), gradient, repetitions),
-          measure(with_feedback(spec, true), gradient, repetitions)};
+Row measure_row(const std::string& spec, std::span<const float> gradient, const Options& options) {
+  const auto measured = [&](const std::string& text) { return measure(text, gradient, options.repetitions, options.threads); };
+  if (!takes_feedback(Spec::parse(spec).stages.front().name)) return {spec, measured(spec), {}};
+  return {spec, measured(with_feedback(spec, false)), measured(with_feedback(spec, true))};
 }
 
-void print_json(const std::vector<Row>& rows, double read_gbs, std::uint64_t elements) {
+void print_json(const std::vector<Row>& rows, double read_gbs, const Options& options) {
   ordered_json list = ordered_json::array();
   for (const Row& row : rows)
     list.push_back({{"compressor", row.compressor},
                     {"encode_gbs", row.plain.encode_gbs},
                     {"decode_gbs", row.plain.decode_gbs},
                     {"encode_feedback_gbs", row.feedback ? ordered_json(row.feedback->encode_gbs) : nullptr}});
-  std::cout << ordered_json{{"read_gbs", read_gbs}, {"elements", elements}, {"rows", list}}.dump(2) << '\n';
+  ordered_json json = {{"read_gbs", read_gbs}, {"elements", options.elements}};
+  if (options.threads > 1) json["threads"] = options.threads;
+  json["rows"] = list;
+  std::cout << json.dump(2) << '\n';
 }
 
-void print_table(const std::vector<Row>& rows, double read_gbs, std::uint64_t elements) {
+void print_table(const std::vector<Row>& rows, double read_gbs, const Options& options) {
   // What is this fast does not look at the gradient at all.
   const auto is_free = [&](double gbs) { return gbs > 100 * read_gbs; };
   const auto rate = [&](double gbs) { return is_free(gbs) ? "free" : short_number(gbs); };
   const auto ratio = [&](double gbs) { return is_free(gbs) ? "-" : short_number(gbs / read_gbs); };
-  std::cout << with_commas(elements) << " float32, one core: GB of gradient a second, and divided by the "
-            << short_number(read_gbs) << " GB/s\nthat this machine reads from memory\n\n";
+  const std::string cores = options.threads == 1 ? "one core" : std::to_string(options.threads) + " threads";
+  std::cout << with_commas(options.elements) << " float32, " << cores << ": GB of gradient a second, and divided by the "
+            << short_number(read_gbs) << " GB/s\nthat one core reads from memory\n\n";
   Table table({{"compressor", 36},
                {"encode", 8, true},
                {"/read", 7, true},
@@ -102,12 +108,12 @@ void run_bench(const Options& options) {
   std::vector<Row> rows;
   read_memory();
   for (const std::string& spec : specs) {
-    rows.push_back(measure_row(spec, gradient, options.repetitions));
+    rows.push_back(measure_row(spec, gradient, options));
     read_memory();  // between the others, as other programs and clock rates come and go
   }
   const double read_gbs = 4e-9 * static_cast<double>(options.elements) / median(reading);
-  if (options.json) print_json(rows, read_gbs, options.elements);
-  else print_table(rows, read_gbs, options.elements);
+  if (options.json) print_json(rows, read_gbs, options);
+  else print_table(rows, read_gbs, options);
 }
 
 }  // namespace
@@ -125,19 +131,24 @@ Command add_bench(CLI::App& tool) {
   app->add_option("--repetitions", options->repetitions, "Of which the median counts; default 7")
       ->type_name("R")
       ->check(whole_number(1, 10'000));
+  app->add_option("--threads", options->threads, "That encode and decode; default 1")
+      ->type_name("T")
+      ->check(whole_number(1, kMostThreads));
   app->add_flag("--json", options->json, "Print one JSON object");
-  app->footer(R"(Rates are GB (1e9 bytes) of float32 gradient a second, on one core, in buckets of 25 MiB as DDP
-hands them over, after a first pass that trains clusters and touches memory.
+  app->footer(R"(Rates are GB (1e9 bytes) of float32 gradient a second, on one core (or --threads), in buckets
+of 25 MiB as DDP hands them over, after a first pass that trains clusters and touches memory.
   encode               from the gradient to the payload, without error feedback
   encode_feedback_gbs  the same with it; null for a compressor that takes none
   decode               from payloads to the mean; gathered payloads are decoded for two workers,
                        and both count
-  read_gbs             what this machine reads: a sum over the same gradient, in the same run
+  read_gbs             what one core reads: a sum over the same gradient, in the same run
+  threads              in JSON, if there are several
 All are medians over the repetitions. Other programs make them smaller.
 
 Examples:
   thinwire bench
   thinwire bench --compressor casq:bits=2 --compressor bf16
+  thinwire bench --compressor casq:bits=2 --threads 4
   thinwire bench --compressor casq:bits=3 --elements 1000000 --json)");
   return {app, [options] { run_bench(*options); }};
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "thinwire/errors.h"
+#include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/trial.h"
 #include "tool/commands.h"
@@ -172,6 +173,9 @@ Command add_exchange(CLI::App& tool) {
   app->add_option("--seed", options->trial.seed, "Of all that is random; default 0")
       ->type_name("S")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
+  app->add_option("--threads", options->trial.threads, "Of each worker, that encode and decode; default 1")
+      ->type_name("T")
+      ->check(whole_number(1, kMostThreads));
   app->add_option("--output", options->output, "Write the decoded mean: (n) or (steps, n)")->type_name("FILE");
   app->add_flag("--json", options->json, "Print one JSON object");
   app->footer(R"TEXT(A layout is a list of objects; together they must cover all n elements, other keys are ignored:

@@ -56,8 +56,9 @@ double seconds_to_read(std::span<const float> values) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions) {
-  Reducer reducer(bucket_layout(gradient.size(), kBucketElements), {.compressor = spec, .world_size = kWorkers});
+Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions, int threads) {
+  Reducer reducer(bucket_layout(gradient.size(), kBucketElements),
+                  {.compressor = spec, .world_size = kWorkers, .threads = threads});
   std::vector<float> buffer(gradient.size());
   std::vector<double> encode, decode;
   for (int repetition = -1; repetition < repetitions; ++repetition) {

@@ -1,4 +1,4 @@
-// How fast a compressor runs on one core of this machine.
+// How fast a compressor runs on this machine.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,6 @@ struct Throughput {
 // One of two workers reduces `gradient`, in buckets, and is handed its own payloads as those of both: in steady state,
 // with clusters trained and memory touched. Encoding is all work up to a payload's collective; decoding is the work
 // that follows on it, and counts every payload that is decoded (two where payloads are gathered).
-Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions);
+Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions, int threads);
 
 }  // namespace thinwire::tool

@@ -31,7 +31,8 @@ class ExchangeTest : public testing::Test {
   void TearDown() override { EXPECT_EQ(Counted::alive, 0); }
 
   Scratch scratch_;
-  Context context_{0, 2, 0, scratch_};
+  ThreadPool threads_{1};
+  Context context_{0, 2, 0, scratch_, threads_};
 };
 
 Exchange two_rounds(Context& context, std::vector<float>& values, Counted) {

@@ -109,6 +109,14 @@ def test_the_same_seed_gives_the_same_bits():
     assert numpy.array_equal(first, second)
 
 
+@pytest.mark.parametrize("spec", ["none", "bf16", "casq:bits=2", "casq:bits=2,reduce=scatter"])
+def test_threads_do_not_change_a_bit(spec):
+    arrays = gradients(shape=(500, 600))
+    one, three = (thinwire.exchange(arrays, spec, threads=threads) for threads in (1, 3))
+    assert numpy.array_equal(one[0], three[0])
+    assert {**one[1], "seconds": 0} == {**three[1], "seconds": 0}
+
+
 def test_rules_choose_by_name():
     arrays = gradients(shape=(2000,))
     layout = [{"name": "body.weight", "shape": [30, 50], "offset": 0}, {"name": "head.bias", "shape": [500]}]
@@ -132,6 +140,9 @@ def test_rules_choose_by_name():
         (([numpy.ones(4)], "none"), {"layout": [{"name": "a", "shape": [2]}, {"name": "a", "shape": [2]}]}, "a"),
         (([numpy.ones(3)], "none"), {"rules": {"*": 3}}, "rules map"),
         (([numpy.ones(3)], "none"), {"seed": 2**64}, "seed"),
+        (([numpy.ones(3)], "none"), {"threads": 0}, "threads = 0; allowed: 1 to 256"),
+        (([numpy.ones(3)], "none"), {"threads": -1}, "threads"),
+        (([numpy.ones(3)], "none"), {"threads": 10**12}, "threads"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, options, said):

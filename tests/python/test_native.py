@@ -18,7 +18,7 @@ ROW_KEYS = {
 
 
 def reducer(elements=(6, 4), *, spec="none", rank=0, world_size=1, **options):
-    defaults = {"rules": [], "small_uncompressed": False, "seed": 0, "lanes": 1, "measure_every": 0}
+    defaults = {"rules": [], "small_uncompressed": False, "seed": 0, "lanes": 1, "threads": 1, "measure_every": 0}
     layout = [(f"p{index}", [size]) for index, size in enumerate(elements)]
     return _native.Reducer(layout, spec, rank=rank, world_size=world_size, **(defaults | options))
 

@@ -102,6 +102,9 @@ def test_version():
     (["bench", "--elements", "0"], "--elements"),
     (["bench", "--elements", "-5"], "--elements"),
     (["bench", "--repetitions", "0"], "--repetitions"),
+    (["bench", "--threads", "0"], "--threads"),
+    (["bench", "--threads", "257"], "--threads"),
+    (["exchange", "--compressor", "none", "--input", "g.npy", "--threads", "-1"], "--threads"),
     (["bench", "--all", "--compressor", "none"], "--all"),
 ])
 def test_wrong_command_lines(arguments, mentions):
@@ -179,6 +182,16 @@ def test_exchange_of_none_is_the_mean(gradients, tmp_path):
     assert report["payload_bytes"] >= 4 * 5000
     assert report["bits_per_element"] == pytest.approx(8 * report["payload_bytes"] / 5000)
     assert report["traffic_bytes"] == pytest.approx(2 * 3 / 4 * report["payload_bytes"])
+
+
+def test_threads_do_not_change_a_bit(save, tmp_path):
+    array = save(np.random.default_rng(1).standard_normal((3, 300_000), dtype=np.float32))
+    means = []
+    for threads in (1, 3):
+        output = tmp_path / f"mean{threads}.npy"
+        succeed("exchange", "--compressor", "casq", "--input", array, "--output", output, "--threads", threads)
+        means.append(np.load(output))
+    assert np.array_equal(*means)
 
 
 @pytest.mark.parametrize("spec, workers", [("none", 1), ("none", 3), ("bf16", 4), ("fp16", 2), ("casq:bits=2", 1),
@@ -343,6 +356,12 @@ def test_bench_in_json():
         assert list(row) == ["compressor", "encode_gbs", "decode_gbs", "encode_feedback_gbs"]
         assert row["encode_gbs"] > 0 and row["decode_gbs"] > 0
         assert (row["encode_feedback_gbs"] is not None) == takes_feedback[row["compressor"]]
+
+
+def test_bench_with_several_threads():
+    report = succeed_in_json("bench", "--compressor", "bf16", "--elements", 200_000, "--repetitions", 1, "--threads", 2)
+    assert list(report) == ["read_gbs", "elements", "threads", "rows"] and report["threads"] == 2
+    assert "2 threads" in succeed("bench", "--compressor", "bf16", "--elements", 10_000, "--repetitions", 1, "--threads", 2)
 
 
 def test_bench_of_chosen_specs():

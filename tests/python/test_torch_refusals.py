@@ -53,6 +53,8 @@ def check_arguments():
     refused("rules map", ddp(), "none", rules={"*": 3})
     refused("lanes is 0", ddp(), lanes=0)
     refused("measure_every = -1", ddp(), measure_every=-1)
+    for threads in (0, -1, 257, 10**12):
+        refused(f"threads = {threads}; allowed: 1 to 256", ddp(), threads=threads)
     refused("seed = -1", ddp(), seed=-1)
     refused("timeout", ddp(), timeout=-1)
     refused("timeout", ddp(), timeout=0)

@@ -64,12 +64,13 @@ void fill_frame_pool() {
   for (const auto& [frame, bytes] : frames) return_frame(frame, bytes);
 }
 
-TEST_P(Allocation, NoneInSteadyState) {
+// In two workers together, once everything has been used.
+int allocations_in_steady_state(const std::string& spec, int threads) {
   fill_frame_pool();
   constexpr int kSteps = 12, kWarmUp = 3;
-  const Layout layout({{"a", {300, 200}}, {"b", {64}}, {"c", {100, 100}}});
+  const Layout layout({{"a", {900, 200}}, {"b", {64}}, {"c", {100, 100}}});
   in_parallel(2, [&](int rank, Communicator& communicator) {
-    Reducer reducer(layout, {.compressor = GetParam(), .rules = {{"b", "none"}}, .rank = rank, .world_size = 2});
+    Reducer reducer(layout, {.compressor = spec, .rules = {{"b", "none"}}, .rank = rank, .world_size = 2, .threads = threads});
     std::vector<float> gradient = make_gradients("normal", 1, layout.elements())[0];
     const auto buckets = {parameters_of(layout, gradient, 0, 2), parameters_of(layout, gradient, 2, 3)};
     for (int step = 0; step < kSteps; ++step) {
@@ -83,10 +84,15 @@ TEST_P(Allocation, NoneInSteadyState) {
     communicator.perform({.kind = CollectiveKind::kBroadcast, .data = {}, .result = {}});
     counting = false;
   });
-  EXPECT_EQ(allocations.exchange(0), 0);
+  return allocations.exchange(0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off"));
+TEST_P(Allocation, NoneInSteadyState) {
+  for (const int threads : {1, 3}) EXPECT_EQ(allocations_in_steady_state(GetParam(), threads), 0) << threads << " threads";
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off",
+                                                              "casq:reduce=scatter"));
 
 // The most bytes that the first reduction of one bucket of so many elements has in use at once, in two workers together.
 std::int64_t bytes_of_first_reduction(std::size_t elements) {

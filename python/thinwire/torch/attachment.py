@@ -12,8 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 from thinwire import _native
-from thinwire._arguments import Rules, checked_seed, rule_pairs
+from thinwire._arguments import Rules, checked_seed, checked_threads, rule_pairs
 from thinwire.torch import checkpoint, statistics
+from thinwire.torch.cores import default_threads
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.lanes import BucketJob, Lanes, group_terms
 from thinwire.torch.model_parameters import ModelParameters, check_unjoined, refuse_join
@@ -37,10 +38,12 @@ def attach(
     timeout: float | timedelta = 300.0,
     scaler: Scaler | None = None,
     lanes: int = 2,
+    threads: int | None = None,
     measure_every: int = 47,
     backend: str | None = None,
 ) -> "Attachment":
-    """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments.
+    """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
+    may differ.
 
     compressor: a spec, see thinwire.compressors().
     rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
@@ -49,6 +52,10 @@ def attach(
     timeout: seconds that a worker waits for another before it gives up with PeerError.
     scaler: the GradScaler of the training, whose scale the gradients carry.
     lanes: how many buckets travel at once.
+    threads: how many threads encode and decode a bucket. The gradients' bits do not depend on it. None: half of the cores
+        that this worker has, at most 4 and at least 1, because the backward pass and data loaders want cores at the same
+        time. The worker's cores are those that its process may run on, divided by LOCAL_WORLD_SIZE (torchrun sets it) or
+        else by the number of workers.
     measure_every: the compression error is measured at every so many steps; 0: never. The default shares no factor with
         the periods at which compressors train, so that what is measured is of every age.
     backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
@@ -78,6 +85,7 @@ def attach(
             rank=dist.get_rank(group),
             world_size=dist.get_world_size(group),
             lanes=lanes,
+            threads=checked_threads(default_threads(dist.get_world_size(group)) if threads is None else threads),
             measure_every=measure_every,
         )
         terms = _terms(parameters, reducer, seed) | group_terms(group) | {
