@@ -2,13 +2,12 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
 
+import mpi
 import pytest
-
 from test_tool import TOOL, WIDEST_LINE, fail, succeed, succeed_in_json
 
 SMALL = ["--elements", 300_000, "--repetitions", 2, "--bucket", 100_000]
@@ -16,19 +15,12 @@ TIMEOUT = 2  # seconds, of a worker that waits for others
 PATIENCE = 60  # in which everything has ended, on a busy machine too
 
 
-def has_mpi():
-    return shutil.which("mpirun") and "no MPI" not in subprocess.run(
-        [TOOL, "allreduce", "--compressor", "none", "--elements", "1", "--repetitions", "1"], capture_output=True,
-        text=True, timeout=PATIENCE).stderr
-
-
-needs_mpi = pytest.mark.skipif(not has_mpi(), reason="no Open MPI here when this was built")
+needs_mpi = pytest.mark.skipif(not mpi.is_built_into(TOOL), reason="no Open MPI here when this was built")
 
 
 def mpirun(workers, *arguments):
-    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return subprocess.Popen(["mpirun", "--oversubscribe", "-n", str(workers), TOOL, "allreduce", *map(str, arguments)],
-                            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    return subprocess.Popen(["mpirun", "-n", str(workers), TOOL, "allreduce", *map(str, arguments)],
+                            env=os.environ | mpi.ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             start_new_session=True)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mpi
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,8 +15,10 @@ SHORTER = {
     "./run": "./run --help",
     "./test": "./test --help",
     "./run --link 100mbit": "./run --help",
+    ".venv/bin/python -m bench.network": ".venv/bin/python -m bench.network --help",
 }
-OPTIONS = {"torchrun": " --train-limit 1280", "build/thinwire bench": " --elements 100000 --repetitions 1"}
+OPTIONS = {"torchrun": " --train-limit 1280", "build/thinwire bench": " --elements 100000 --repetitions 1",
+           "mpirun -n 4 build/thinwire": " --elements 300000 --repetitions 1"}
 
 
 def blocks(language: str) -> list[str]:
@@ -35,7 +38,9 @@ def shortened(command: str) -> str:
 
 @pytest.mark.parametrize("command", commands())
 def test_command(command: str) -> None:
-    environment = {**os.environ, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    if command.startswith("mpirun") and not mpi.is_built_into(f"{ROOT}/build/thinwire"):
+        pytest.skip("no Open MPI here when this was built")
+    environment = {**os.environ, **mpi.ENVIRONMENT, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
     done = subprocess.run(shlex.split(shortened(command)), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
 
