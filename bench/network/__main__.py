@@ -73,9 +73,9 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
         if key in seen:
             continue  # each run through MPI measures the plain sum as well; it is compared to its own
         seen.add(key)
-        limit = 8 * row["traffic_bytes"] / (link.bits_per_second * _PAYLOAD_SHARE) if link.shaped else None
+        limit = 8 * row["traffic_bytes"] / (link.bits_per_second * _PAYLOAD_SHARE) if link.shaped else 0
         plain = row.pop("plain_seconds", None) or plains.get(row["path"])
-        rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit,
+        rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit or None,
                      "speedup": plain / row["seconds"] if plain else None})
     return rows
 

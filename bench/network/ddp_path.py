@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bench.training.network import Namespaces
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _LONGEST = 1800  # seconds
+_ALONE = "(no exchange)"  # the backward pass itself, which every other row contains
 
 
 def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, lanes: int) -> list[dict]:
@@ -72,8 +74,20 @@ def _work(job: dict) -> None:
 
     from bench.training.replica import Replica
 
+    class HandOver(torch.autograd.Function):
+        """Zero, with gradients that are given."""
+
+        @staticmethod
+        def forward(ctx, gradients, *weights):
+            ctx.gradients = gradients
+            return torch.zeros((), requires_grad=True)
+
+        @staticmethod
+        def backward(ctx, _):
+            return None, *ctx.gradients
+
     class Noise(nn.Module):
-        """Its gradients are noise, other on each worker, at next to no computation."""
+        """Its gradients are noise, other on each worker, and take no computation."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -83,7 +97,8 @@ def _work(job: dict) -> None:
             self.noise = [torch.randn(shape, generator=generator) for shape in shapes]
 
         def forward(self) -> torch.Tensor:
-            return sum((weight * noise).sum() for weight, noise in zip(self.weights, self.noise))
+            # One node for each weight, so that gradients are there one after another, the last layer's first.
+            return sum(HandOver.apply([noise], weight) for weight, noise in zip(self.weights, self.noise))
 
     def wire_bytes() -> int:
         return int(Path(f"/sys/class/net/{job['interface']}/statistics/tx_bytes").read_text())
@@ -95,23 +110,25 @@ def _work(job: dict) -> None:
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=600))
     torch.set_num_threads(1)
-    for spec in job["specs"]:
-        replica = Replica(Noise(), spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
+    for spec in [_ALONE, *job["specs"]]:
+        replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
 
         def step() -> float:
+            replica.ddp.zero_grad(set_to_none=True)
             loss = replica.ddp()
             dist.barrier()
             begin = time.perf_counter()
             loss.backward()
             return slowest(time.perf_counter() - begin)
 
-        for _ in range(replica.warm_up_steps):
-            step()
-        done = replica.warm_up_steps
-        sent, on_wire = replica.costs(done).bytes_sent, wire_bytes()
-        seconds = [step() for _ in range(job["repetitions"])]
+        with replica.ddp.no_sync() if spec == _ALONE else nullcontext():
+            for _ in range(replica.warm_up_steps):
+                step()
+            done = replica.warm_up_steps
+            sent, on_wire = replica.costs(done).bytes_sent, wire_bytes()
+            seconds = [step() for _ in range(job["repetitions"])]
         row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
-               "traffic_bytes": (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
+               "traffic_bytes": 0 if spec == _ALONE else (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
                "wire_bytes": (wire_bytes() - on_wire) / job["repetitions"]}
         if dist.get_rank() == 0:
             print(json.dumps(row), flush=True)

@@ -51,7 +51,7 @@ def attach(
     small_uncompressed: what no rule names and is small (fewer than two dimensions or 1,024 elements) is sent as it is.
     timeout: seconds that a worker waits for another before it gives up with PeerError.
     scaler: the GradScaler of the training, whose scale the gradients carry.
-    lanes: how many parts of buckets travel at once.
+    lanes: how many buckets travel at once.
     threads: how many threads encode and decode a bucket. The gradients' bits do not depend on it. None: half of the cores
         that this worker has, at most 4 and at least 1, because the backward pass and data loaders want cores at the same
         time. The worker's cores are those that its process may run on, divided by LOCAL_WORLD_SIZE (torchrun sets it) or
@@ -140,11 +140,9 @@ class Attachment:
         """Sends a bucket on its way to the mean, which replaces its gradients, in their dtype."""
         if bucket.index() == 0:
             self._begin_step()
-        parameters = bucket.parameters()
-        job = BucketJob(self._reducer, bucket.buffer(), self._parameters.indices(parameters),
-                        [parameter.numel() for parameter in parameters], self._loss_scale)
+        job = BucketJob(self._reducer, bucket.buffer(), self._parameters.indices(bucket.parameters()), self._loss_scale)
         self._jobs.append(job)
-        self._lanes.submit(job)
+        self._lanes.submit(bucket.index(), job)
         if bucket.is_last():
             self._steps += 1
         return job.future
@@ -157,10 +155,10 @@ class Attachment:
     def stats(self) -> dict[str, Any]:
         """This worker's figures since attach().
 
-        steps; reductions (of parts of buckets); rounds (collectives); setup_bytes, payload_bytes, second_bytes (first and second
+        steps; reductions (of buckets); rounds (collectives); setup_bytes, payload_bytes, second_bytes (first and second
         encodings); traffic_bytes (sent, by the collectives' standard algorithms); plain_bytes (what ring all-reduce would
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
-        compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; non_finite (those with NaN or
+        compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; non_finite (buckets with NaN or
         infinity on some worker); seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
         undefined is None.
         """

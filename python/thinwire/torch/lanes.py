@@ -1,14 +1,12 @@
-"""Lanes: threads that average parts of buckets, each with a process group of its own.
+"""Lanes: threads that average buckets, each with a process group of its own.
 
-Engines match collectives by the order in which every worker issues them. A part needs several, one after the other, so
-it goes to the same lane on every worker, and a lane finishes it before it begins the next. While one lane waits for the
-network another encodes or decodes.
+Engines match collectives by the order in which every worker issues them. A bucket needs several, one after the other, so
+a bucket goes to the same lane on every worker, and a lane finishes it before it begins the next.
 """
 
 import queue
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -19,44 +17,26 @@ from thinwire.torch.group_communicator import GroupCommunicator
 from thinwire.torch.host_stage import HostStage, ready_event
 
 _PATIENCE_AT_CLOSE = 1.0  # seconds for a lane that still waits for its peers
-_PART_ELEMENTS = 1 << 20  # enough for a round on the wire to be worth its latency, and few enough for lanes to overlap
 
 
-@dataclass(frozen=True)
-class Part:
-    """Whole parameters of a bucket, one behind the other, that a lane averages at a time."""
-
-    job: "BucketJob"
-    elements: torch.Tensor  # a part of the bucket
-    parameters: list[int]  # their indices in the reducer's layout
-
-
+@dataclass
 class BucketJob:
-    """One bucket's way through the lanes."""
+    """One bucket's way through a lane."""
 
-    def __init__(self, reducer: _native.Reducer, bucket: torch.Tensor, parameters: list[int], sizes: list[int], loss_scale: float):
-        """bucket: flat; holds whole parameters of these sizes, one behind the other."""
-        self.reducer = reducer
-        self.bucket = bucket
-        self.loss_scale = loss_scale
-        self.ready = ready_event(bucket)
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-        self.parts = list(self._cut(parameters, sizes))
-        self._lock = threading.Lock()
-        self._parts_left = len(self.parts)
-        devices = [] if bucket.device.type == "cpu" else [bucket.device]
+    reducer: _native.Reducer
+    bucket: torch.Tensor  # flat; holds whole parameters, one behind the other
+    parameters: list[int]  # their indices in the reducer's layout
+    loss_scale: float
+    ready: torch.cuda.Event | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.ready = ready_event(self.bucket)
+        devices = [] if self.bucket.device.type == "cpu" else [self.bucket.device]
         self._signal: torch.futures.Future[None] = torch.futures.Future(devices=devices)
         # What DDP waits for in C++; only an exception out of then() reaches it as an error.
         self.future: torch.futures.Future[torch.Tensor] = self._signal.then(lambda _: self.result())
-
-    def _cut(self, parameters: list[int], sizes: list[int]) -> Iterator[Part]:
-        begin = end = first = 0
-        for position, size in enumerate(sizes):
-            end += size
-            if end - begin >= _PART_ELEMENTS or position == len(sizes) - 1:
-                yield Part(self, self.bucket[begin:end], parameters[first : position + 1])
-                begin, first = end, position + 1
 
     def result(self) -> torch.Tensor:
         """The bucket with the mean; raises what went wrong. Only after the job is done."""
@@ -64,12 +44,8 @@ class BucketJob:
             raise self.error
         return self.bucket
 
-    def finish_part(self, error: BaseException | None = None) -> None:
-        with self._lock:
-            self.error = self.error or error
-            self._parts_left -= 1
-            if self._parts_left:
-                return
+    def finish(self, error: BaseException | None = None) -> None:
+        self.error = error
         self.done.set()
         self._signal.set_result(None)
 
@@ -91,7 +67,7 @@ class Failure:
 
 
 class Lane:
-    """A thread that averages what it is given, one part after another."""
+    """A thread that averages its buckets one after another."""
 
     def __init__(self, index: int, group: dist.ProcessGroup, failure: Failure):
         self.index = index
@@ -99,39 +75,38 @@ class Lane:
         self._communicator: GroupCommunicator | None = GroupCommunicator(group)
         self._failure = failure
         self._stage = HostStage()
-        self._parts: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[BucketJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"thinwire-lane-{index}", daemon=True)
         self._thread.start()
 
-    def submit(self, part: Part) -> None:
-        self._parts.put(part)
+    def submit(self, job: BucketJob) -> None:
+        self._jobs.put(job)
 
     def close(self) -> None:
         """Ends the thread; one that waits for its peers is left behind, to end by the group's timeout."""
-        self._parts.put(None)
+        self._jobs.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE_AT_CLOSE)
         if not self._thread.is_alive():
             self._leave_group()
 
     def _serve(self) -> None:
-        while (part := self._parts.get()) is not None:
+        while (job := self._jobs.get()) is not None:
             error = None
             try:
-                self._average(part)
+                self._average(job)
             except BaseException as caught:  # whatever it is, it belongs to the training script
                 error = caught
                 self._failure.set(error)
                 self._leave_group()
             # The first failure explains the others.
-            part.job.finish_part(error and self._failure.error)
-            del part, error  # an idle lane keeps no bucket alive
+            job.finish(error and self._failure.error)
+            del job, error  # an idle lane keeps no bucket alive
 
-    def _average(self, part: Part) -> None:
+    def _average(self, job: BucketJob) -> None:
         self._failure.check()
-        job = part.job
-        with self._stage.on_host(part.elements, job.ready) as elements:
-            reduction = job.reducer.reduce(elements, part.parameters, self.index, job.loss_scale)
+        with self._stage.on_host(job.bucket, job.ready) as bucket:
+            reduction = job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale)
             while (collective := reduction.next()) is not None:
                 self._failure.check()
                 self._perform(collective)
@@ -160,16 +135,13 @@ class Lanes:
 
     def __init__(self, group: dist.ProcessGroup, count: int, timeout: timedelta, backend: str | None):
         self.failure = Failure()
-        self._parts_so_far = 0
         self._lanes = [
             Lane(index, _new_group_like(group, timeout, backend), self.failure) for index in range(count)
         ]
 
-    def submit(self, job: BucketJob) -> None:
-        """Every worker submits the same buckets in the same order, so a part goes to the same lane on all."""
-        for part in job.parts:
-            self._lanes[self._parts_so_far % len(self._lanes)].submit(part)
-            self._parts_so_far += 1
+    def submit(self, index: int, job: BucketJob) -> None:
+        """Bucket ``index`` goes to the same lane on every worker."""
+        self._lanes[index % len(self._lanes)].submit(job)
 
     def close(self) -> None:
         for lane in self._lanes:
