@@ -24,6 +24,7 @@ add_library(thinwire_compile_options INTERFACE)
 target_compile_options(thinwire_compile_options INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off)
 if(THINWIRE_SANITIZE)
+  target_compile_definitions(thinwire_compile_options INTERFACE _GLIBCXX_ASSERTIONS)  # spans check their bounds
   target_compile_options(thinwire_compile_options INTERFACE
     -fsanitize=${THINWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(thinwire_compile_options INTERFACE -fsanitize=${THINWIRE_SANITIZE})

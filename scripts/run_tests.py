@@ -86,14 +86,36 @@ def asan(options):
     return run_ctest("asan", ROOT / "build-asan", options)
 
 
+def fixed_addresses():
+    """The sanitizers of older compilers cannot bear how newer kernels randomise addresses."""
+    wrapper = ["setarch", platform.machine(), "-R"]
+    return wrapper if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL).returncode == 0 else []
+
+
 def tsan(options):
     rooms = [room for room in THREADED_ROOMS if (ROOT / "tests" / room / "CMakeLists.txt").exists()]
-    # The thread sanitizer of older compilers cannot bear how newer kernels randomise addresses.
-    wrapper = ["setarch", platform.machine(), "-R"]
-    if subprocess.run([*wrapper, "true"], stderr=subprocess.DEVNULL).returncode != 0:
-        wrapper = []
+    wrapper = fixed_addresses()
     build("tsan", [f"tests/{room}/all" for room in rooms], wrapper)
     return max(run_ctest(f"tsan-{room}", ROOT / "build-tsan/tests" / room, options, wrapper) for room in rooms)
+
+
+def has_fuzzer():
+    """Whether the compiler of the preset "fuzz" is there, with its libraries."""
+    command = ["clang++-16", "-fsanitize=fuzzer,address,undefined", "-x", "c++", "-", "-o", RESULTS / "fuzzer"]
+    target = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
+    try:
+        return subprocess.run(command, input=target, text=True, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def fuzz(options):
+    if has_fuzzer():
+        build("fuzz", ["tests/fuzz/all"])
+        return run_ctest("fuzz", ROOT / "build-fuzz/tests/fuzz", options, fixed_addresses())
+    print("libFuzzer was left out, as clang-16 or libclang-rt-16-dev is missing: the corpus is replayed instead")
+    build("release", ["tests/fuzz/all"])
+    return run_ctest("fuzz", BUILD / "tests/fuzz", options)
 
 
 def python(options):
@@ -148,6 +170,7 @@ PARTS = {
     "package": (package, "a source distribution, its wheel, and the wheel in a fresh environment"),
     "asan": (asan, "C++ tests under the address and undefined-behaviour sanitizers"),
     "tsan": (tsan, "C++ tests that use threads, under the thread sanitizer"),
+    "fuzz": (fuzz, "a minute's search for bytes that break what reads them"),
 }
 
 

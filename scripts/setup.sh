@@ -110,6 +110,8 @@ machine_packages() {
     # shellcheck disable=SC2086  # lists of words
     if [ -z "$optional" ] || ! install_packages "$admin" $required $optional; then
       [ -z "$required" ] || install_packages "$admin" $required
+      # One that this machine's release does not have keeps none of the others away.
+      for package in $optional; do install_packages "$admin" "$package" || true; done
     fi
     required=$(missing_packages required | xargs)
     optional=$(missing_packages optional | xargs)

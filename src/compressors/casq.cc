@@ -223,7 +223,10 @@ void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span
   };
   const std::span<float> thresholds = static_cast<Thresholds&>(*piece.memory).of_piece(piece);
   kernels::ClusterSums sums = assign(thresholds);
-  if (kept_energy(sums) < 0.99 * energy_of_signs(range.magnitudes(), values.size())) sums = assign(untrained_);
+  if (kept_energy(sums) < 0.99 * energy_of_signs(range.magnitudes(), values.size())) {
+    std::ranges::copy(untrained_, thresholds.begin());
+    sums = assign(thresholds);
+  }
   Table means{};
   const auto table = std::span<float>(means).first(clusters());
   for (std::size_t c = 0; c < table.size(); ++c)

@@ -12,7 +12,7 @@
 //    this worker, of the entries of cluster c. Whatever the thresholds, cluster means are an orthogonal projection:
 //    |g - g'|^2 = |g|^2 - |g'|^2, a contraction, even when the thresholds are old. Where they keep less than a cluster
 //    for each sign would (all of a chunk in one cluster, because another chunk, worker or step had an outlier), the
-//    chunk is divided by the untrained ones, one of which is 0.
+//    chunk is divided by the untrained ones, one of which is 0, and goes on from them.
 //    At the end the chunk's thresholds move to the middles of neighbouring T, which is a step of Lloyd's algorithm: over
 //    the steps they follow the chunk, the worker, and the residual, of which the first training knew nothing.
 // 3. Wire: T, 32 bits each, and q bits an entry: 32 * 2^q + q * n bits a chunk of n entries, rounded up to bytes.

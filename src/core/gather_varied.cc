@@ -29,6 +29,9 @@ Exchange gather_varied(std::span<const std::byte> mine, std::size_t largest, std
   co_await size_round;
 
   const std::size_t longest = longest_of(sizes, largest);
+  if (sizes[static_cast<std::size_t>(context.rank())] != mine.size())
+    throw PayloadError("the size of this worker's payload, " + std::to_string(mine.size()) + " bytes, came back as " +
+                       std::to_string(sizes[static_cast<std::size_t>(context.rank())]));
   auto padded = context.scratch().take<std::byte>(longest);
   auto all = context.scratch().take<std::byte>(longest * payloads.size());
   if (!mine.empty()) std::memcpy(padded.data(), mine.data(), mine.size());

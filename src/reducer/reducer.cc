@@ -6,6 +6,7 @@
 
 #include "core/fingerprint.h"
 #include "core/thread_pool.h"
+#include "kernels/statistics.h"
 #include "reducer/bucket_reduction.h"
 #include "reducer/plan.h"
 #include "reducer/policy.h"
@@ -163,6 +164,8 @@ void Reducer::Impl::check_state(const ParameterState& state, std::size_t index) 
   if (!state.residual.empty() && state.residual.size() != parameter.elements())
     throw StateError("the saved residual of " + quoted(parameter.name) + " has " + std::to_string(state.residual.size()) +
                      " elements; the parameter has " + std::to_string(parameter.elements()));
+  if (!kernels::scan(state.residual).finite)
+    throw StateError("the saved residual of " + quoted(parameter.name) + " holds a NaN or an infinity, which would never go away");
 }
 
 void Reducer::load_state(std::span<const ParameterState> states) {

@@ -211,6 +211,16 @@ TEST_F(ExchangeTest, GatherVariedRefusesAnImpossibleSize) {
   EXPECT_THROW(exchange.next(), PayloadError);
 }
 
+// It says how much room there is for the payload.
+TEST_F(ExchangeTest, GatherVariedRefusesAnotherSizeThanItsOwn) {
+  const std::vector<std::byte> mine(3);
+  std::array<std::span<const std::byte>, 2> payloads;
+  Exchange exchange = gather_varied(mine, 10, payloads, context_);
+  const std::array<std::uint64_t, 2> announced{1, 2};
+  std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
+  EXPECT_THROW(exchange.next(), PayloadError);
+}
+
 TEST_F(ExchangeTest, GatherVariedOfNothingFromAnybody) {
   std::array<std::span<const std::byte>, 2> payloads;
   Exchange exchange = gather_varied({}, 10, payloads, context_);

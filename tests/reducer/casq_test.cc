@@ -204,5 +204,18 @@ TEST(Casq, ThresholdsFollowWhatTheyWereNotTrainedOn) {
   }
 }
 
+// Steps that resemble nothing before them. Thresholds in disorder could not be loaded again, and would divide nothing well.
+TEST(Casq, ThresholdsStayInOrder) {
+  for (const char* spec : {"casq:bits=2", "casq:bits=3", "casq:bits=4", "casq:bits=4,signs=apart"})
+    for (unsigned seed = 1; seed < 30; ++seed) {
+      Workers workers(Layout::flat(70), 1, {.compressor = spec});
+      for (const char* content : {"sparse", "normal", "one_signed", "sparse", "outlier", "ramp"}) {
+        Gradients gradients = make_gradients(content, 1, 70, seed);
+        workers.step(gradients);
+        ASSERT_NO_THROW(workers.reducer(0).load_state(workers.reducer(0).state())) << spec << ", " << content << ", " << seed;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace thinwire::testing

@@ -63,6 +63,7 @@ TEST(State, WhatDoesNotFitIsRefusedAndChangesNothing) {
   expect_refused([](auto& state) { state.pop_back(); }, "too few parameters");
   expect_refused([](auto& state) { state[2].name = "d"; }, "another name");
   expect_refused([](auto& state) { state[2].residual.pop_back(); }, "a short residual");
+  expect_refused([](auto& state) { state[2].residual[5] = std::nanf(""); }, "a residual that is not finite");
   expect_refused([](auto& state) { state[1].residual.resize(64); }, "a residual without feedback");
   expect_refused([](auto& state) { state[2].memory.pop_back(); }, "a short memory");
   expect_refused([](auto& state) { state[2].memory.push_back(std::byte{0}); }, "a long memory");

@@ -1,0 +1,54 @@
+// gather_varied(): whatever sizes and bytes arrive, PayloadError or payloads of the sizes announced.
+#include <vector>
+
+#include "core/gather_varied.h"
+#include "core/scratch.h"
+#include "core/thread_pool.h"
+#include "fuzz/fuzz_input.h"
+#include "thinwire/errors.h"
+
+namespace thinwire::fuzz {
+namespace {
+
+// Every worker sends what this one does, spoilt by the input.
+void deliver(const Collective& gather, std::size_t workers, Input& input) {
+  for (std::size_t rank = 0; rank < workers; ++rank)
+    std::ranges::copy(gather.data, gather.result.begin() + static_cast<std::ptrdiff_t>(rank * gather.data.size()));
+  input.spoil(gather.result);
+}
+
+void gather(Input& input) {
+  constexpr std::size_t kLargest = 100;
+  const std::size_t workers = 1 + input.choose(5), rank = input.choose(workers);
+  const std::vector<std::byte> mine(input.choose(kLargest + 1), std::byte{7});
+  std::vector<std::span<const std::byte>> payloads(workers);
+  Scratch scratch;
+  ThreadPool threads(1);
+  Context context(static_cast<int>(rank), static_cast<int>(workers), 0, scratch, threads);
+  Exchange exchange = gather_varied(mine, kLargest, payloads, context);
+
+  const Collective* const sizes = exchange.next();
+  deliver(*sizes, workers, input);
+  std::vector<std::uint64_t> announced(workers);
+  std::memcpy(announced.data(), sizes->result.data(), sizes->result.size());
+  const Collective* const bytes = exchange.next();
+  require(bytes->data.size() <= kLargest, "nobody sends more than is possible");
+  deliver(*bytes, workers, input);
+  require(exchange.next() == nullptr, "there are two rounds");
+  for (std::size_t r = 0; r < workers; ++r) {
+    require(payloads[r].size() == announced[r], "a payload is as long as announced");
+    const std::vector<std::byte> read(payloads[r].begin(), payloads[r].end());
+  }
+}
+
+}  // namespace
+}  // namespace thinwire::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  thinwire::fuzz::Input input(data, size);
+  try {
+    thinwire::fuzz::gather(input);
+  } catch (const thinwire::PayloadError&) {
+  }
+  return 0;
+}

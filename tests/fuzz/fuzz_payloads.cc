@@ -1,0 +1,96 @@
+// Messages of every row whose codes are gathered: whatever peers send, a reduction ends with PayloadError, with a bucket
+// that is said not to be finite (both leave the memory as it was), or with finite means; and its memory can be saved and
+// loaded.
+#include <cmath>
+#include <map>
+
+#include "fuzz/spoilt_group.h"
+
+namespace thinwire::fuzz {
+namespace {
+
+std::vector<std::string> values_of(const SpecParameter& parameter) {
+  if (parameter.name == "reduce") return {"gather", "scatter"};
+  std::vector<std::string> values = parameter.choices;
+  if (parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16)
+    for (auto value = static_cast<int>(parameter.minimum); value <= static_cast<int>(parameter.maximum); ++value)
+      values.push_back(std::to_string(value));
+  return values;
+}
+
+// Every row with gathered codes, with all values of those parameters that have few.
+std::vector<std::string> gathered_specs() {
+  std::vector<std::string> all;
+  for (const CompressorInfo& info : compressors()) {
+    if (info.aggregation != Aggregation::kGather) continue;
+    std::vector<std::string> specs{info.name};
+    for (const SpecParameter& parameter : info.parameters) {
+      std::vector<std::string> longer;
+      for (const std::string& value : values_of(parameter))
+        for (const std::string& spec : specs)
+          longer.push_back(spec + (spec == info.name ? ":" : ",") + parameter.name + "=" + value);
+      if (!longer.empty()) specs = longer;
+    }
+    all.insert(all.end(), specs.begin(), specs.end());
+  }
+  return all;
+}
+
+const Layout& layout() {
+  static const Layout instance({{"matrix", {20, 15}}, {"vector", {70}}, {"empty", {0, 3}}, {"row", {1, 33}}});
+  return instance;
+}
+
+// Starts from the memory after one step, whose number is `steps`.
+void begin(SpoiltGroup& group, std::vector<std::vector<ParameterState>> states, std::uint64_t steps) {
+  for (auto& state : states)
+    for (ParameterState& parameter : state) parameter.steps = steps;
+  group.load(states);
+}
+
+// Made once for every spec: to make a compressor costs more than what is to be tested.
+struct UsedGroup {
+  explicit UsedGroup(const std::string& spec) : group(layout(), {.compressor = spec}, 3, 1) {
+    begin(group, group.states(), 1);  // without training, which costs as much again
+    Input honest(nullptr, 0);
+    group.step("laplace", honest);
+    states = group.states();
+  }
+
+  SpoiltGroup group;
+  std::vector<std::vector<ParameterState>> states;
+};
+
+UsedGroup& used_group(const std::string& spec) {
+  static std::map<std::string, UsedGroup> made;
+  return made.try_emplace(spec, spec).first->second;
+}
+
+bool all_finite(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+void step(SpoiltGroup& group, const std::string& content, Input& input) {
+  Reducer& victim = group.victim();
+  const auto before = victim.state();
+  const Outcome outcome = group.step(content, input);
+  const auto after = victim.state();
+  if (outcome != Outcome::kMean) return require(same(after, before), "what fails or is not finite leaves the memory as it was");
+  require(all_finite(group.mean()), "means are finite");
+  for (const ParameterState& parameter : after) require(all_finite(parameter.residual), "residuals are finite");
+  victim.load_state(after);
+}
+
+}  // namespace
+}  // namespace thinwire::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace thinwire;
+  static const std::vector<std::string> specs = fuzz::gathered_specs();
+  fuzz::Input input(data, size);
+  fuzz::UsedGroup& used = fuzz::used_group(specs[input.choose(specs.size())]);
+  fuzz::begin(used.group, used.states, 1 + input.number<std::uint8_t>());  // at 100 and 200 clusters are trained
+  for (std::size_t steps = 1 + input.choose(3); steps > 0; --steps)
+    fuzz::step(used.group, testing::contents()[input.choose(testing::contents().size())], input);
+  return 0;
+}

@@ -1,0 +1,102 @@
+// A group of workers in one thread, one of which receives what the fuzzer makes of its peers' bytes.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "communicators/combine.h"
+#include "fuzz/fuzz_input.h"
+#include "reducer/sample_gradients.h"
+#include "thinwire/thinwire.h"
+
+namespace thinwire::fuzz {
+
+inline bool same(const std::vector<ParameterState>& a, const std::vector<ParameterState>& b) {
+  return std::ranges::equal(a, b, [](const ParameterState& one, const ParameterState& other) {
+    return one.name == other.name && one.steps == other.steps && one.residual == other.residual && one.memory == other.memory;
+  });
+}
+
+// The victim's end of a reduction. Broken: it has refused what arrived, or its peers went on to another collective.
+enum class Outcome { kMean, kNotFinite, kBroken };
+
+class SpoiltGroup {
+ public:
+  SpoiltGroup(const Layout& layout, ReducerOptions options, std::size_t workers, std::size_t victim) : victim_(victim) {
+    options.world_size = static_cast<int>(workers);
+    for (options.rank = 0; options.rank < options.world_size; ++options.rank)
+      reducers_.push_back(std::make_unique<Reducer>(layout, options));
+  }
+
+  Reducer& victim() { return *reducers_[victim_]; }
+
+  std::vector<std::vector<ParameterState>> states() const {
+    std::vector<std::vector<ParameterState>> states;
+    for (const auto& reducer : reducers_) states.push_back(reducer->state());
+    return states;
+  }
+  void load(const std::vector<std::vector<ParameterState>>& states) {
+    for (std::size_t rank = 0; rank < reducers_.size(); ++rank) reducers_[rank]->load_state(states[rank]);
+  }
+
+  Outcome step(const std::string& content, Input& input) {
+    gradients_ = testing::make_gradients(content, static_cast<int>(reducers_.size()), victim().layout().elements());
+    const auto flagged = victim().counters().non_finite;
+    std::vector<Reduction> reductions;
+    for (std::size_t rank = 0; rank < reducers_.size(); ++rank)
+      reductions.push_back(reducers_[rank]->reduce(testing::parameters_of(victim().layout(), gradients_[rank])));
+    constexpr int kMostRounds = 20;
+    for (int rounds = 0; rounds <= kMostRounds; ++rounds) {
+      const auto collectives = next(reductions);
+      if (!collectives) return Outcome::kBroken;
+      if (collectives->empty()) return victim().counters().non_finite > flagged ? Outcome::kNotFinite : Outcome::kMean;
+      deliver(*collectives, input);
+    }
+    require(false, "a reduction ends");
+    return Outcome::kBroken;
+  }
+
+  // What step() left in place of the victim's gradient.
+  const std::vector<float>& mean() const { return gradients_[victim_]; }
+
+ private:
+  using Collectives = std::vector<Collective>;
+
+  // Every worker's next collective; none at the end, nothing if the group is broken.
+  std::optional<Collectives> next(std::vector<Reduction>& reductions) const {
+    Collectives collectives;
+    for (std::size_t rank = 0; rank < reductions.size(); ++rank) try {
+        if (const Collective* const collective = reductions[rank].next()) collectives.push_back(*collective);
+      } catch (const PayloadError&) {
+        require(rank == victim_, "nothing that came as it was sent is refused");
+        return std::nullopt;
+      }
+    const auto as_first = [&](const Collective& other) {
+      return other.kind == collectives[0].kind && other.type == collectives[0].type && other.data.size() == collectives[0].data.size();
+    };
+    if (!collectives.empty() && (collectives.size() < reductions.size() || !std::ranges::all_of(collectives, as_first)))
+      return std::nullopt;
+    return collectives;
+  }
+
+  void deliver(const Collectives& posted, Input& input) const {
+    const Collective& first = posted[0];
+    const std::size_t part = first.result.size() / posted.size();
+    if (first.result.empty()) combine(posted, 0, first.data.size() / element_bytes(first.type));
+    for (std::size_t to = 0; to < posted.size() && part > 0; ++to)
+      for (std::size_t from = 0; from < posted.size(); ++from) {
+        const std::size_t offset = first.kind == CollectiveKind::kScatter ? to * part : 0;
+        std::memcpy(posted[to].result.data() + from * part, posted[from].data.data() + offset, part);
+      }
+    const Collective& spoilt = posted[victim_];
+    input.spoil(spoilt.result.empty() ? spoilt.data : spoilt.result);
+  }
+
+  std::size_t victim_;
+  std::vector<std::unique_ptr<Reducer>> reducers_;
+  testing::Gradients gradients_;
+};
+
+}  // namespace thinwire::fuzz
