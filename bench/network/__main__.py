@@ -1,5 +1,9 @@
 """Measures all-reduces of gradients on shaped links between network namespaces.
 
+Times are medians of the slowest worker's. The table's columns: limit: the time that the bytes sent take at the link's rate;
+MB sent: by a worker, by the collectives' standard algorithms; counted: what left its interface, headers and all; even: the
+rate below which compressing pays even if nothing overlaps.
+
     .venv/bin/python -m bench.network --out out/network
 """
 
@@ -20,7 +24,7 @@ _MPI = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
 _DDP = f"plain;bf16;powersgd;{';'.join(_MPI.split(';')[1:])}"
 # Of a link's rate, what TCP's payload can have: full segments with their headers and the gaps between frames.
 _PAYLOAD_SHARE = 1448 / 1514
-_HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "of limit", "speed-up", "MB sent", "counted", "worth below"]
+_HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "/limit", "speed-up", "MB sent", "counted", "even Gb/s"]
 
 
 def main() -> int:
@@ -109,7 +113,7 @@ def _cells(row: dict) -> list[str]:
     return [row["link"], f"{row['elements'] / 1e6:g} M", row["path"], name, f"{1e3 * row['seconds']:.0f}",
             text(limit and 1e3 * limit, ".0f"), text(limit and row["seconds"] / limit, ".2f"), text(row["speedup"], ".2f"),
             f"{row['traffic_bytes'] / 1e6:.2f}", text(row["wire_bytes"] and row["wire_bytes"] / 1e6, ".2f"),
-            text(even, ".1f") + (" Gb/s" if even else "")]
+            text(even, ".1f")]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""bench/network: its layers, its table and picture, and itself, small."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import mpi
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.network import __main__ as job  # noqa: E402
+from bench.network import ddp_path, mpi_path, plot  # noqa: E402
+from test_training_job import why_no_namespaces  # noqa: E402
+
+
+@pytest.mark.parametrize("elements", [1, 1000, 1_000_000, 25_600_000, 60_000_000])
+def test_layers_have_as_many_elements_as_asked_for(elements):
+    shapes = ddp_path._shapes(elements)
+    assert sum(map(ddp_path._count, shapes)) == elements
+    assert elements < 25_600_000 or (512, 512, 3, 3) in shapes
+
+
+def row(**changes):
+    return {"link": "100mbit", "elements": 25_600_000, "path": "DDP", "compressor": "casq:bits=2,reduce=scatter",
+            "seconds": 12.9, "limit_seconds": 12.8, "speedup": 13.25, "traffic_bytes": 153.6e6, "wire_bytes": 154.1e6,
+            "break_even_gbps": 19.7} | changes
+
+
+def test_table_fits_and_has_every_row():
+    rows = [row(), row(path="MPI", limit_seconds=None, break_even_gbps=None, wire_bytes=None, speedup=None)]
+    lines = job._table(rows).splitlines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= 100
+    assert "13.25" in lines[2] and "1.01" in lines[2] and "-" in lines[3]
+
+
+def test_picture_is_the_same_for_the_same_rows(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        plot.draw([row(), row(link="1gbit", compressor="plain", speedup=1.0), row(path="MPI")], tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.skipif(bool(why_no_namespaces()), reason=f"no namespaces: {why_no_namespaces()}")
+@pytest.mark.skipif(not mpi.is_built_into(mpi_path.TOOL), reason="no Open MPI here when this was built")
+def test_job_in_namespaces_counts_what_it_sends(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.network", "--links", "1gbit", "--elements", "400000", "--repetitions", "2", "--workers",
+         "3", "--mpi", "casq:bits=2,reduce=scatter", "--ddp", "plain;casq:bits=2", "--out", tmp_path],
+        cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "network.json").read_text())["rows"]
+    assert [(each["path"], each["compressor"]) for each in rows] == [
+        ("MPI", "plain"), ("MPI", "casq:bits=2,reduce=scatter"), ("DDP", "(no exchange)"), ("DDP", "plain"), ("DDP", "casq:bits=2")]
+    for each in rows:
+        if each["traffic_bytes"]:
+            assert 1 <= each["wire_bytes"] / each["traffic_bytes"] < 1.6  # headers, acknowledgements and barriers
+    assert (tmp_path / "network.svg").stat().st_size > 1000
