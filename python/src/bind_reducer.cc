@@ -51,14 +51,17 @@ class BucketReduction {
   BucketReduction(Bucket bucket, Reduction reduction) : bucket_(std::move(bucket)), reduction_(std::move(reduction)) {}
 
   std::optional<Collective> next() {
+    if (!reduction_) return std::nullopt;
     nb::gil_scoped_release released;
-    const Collective* const collective = reduction_.next();
+    const Collective* const collective = reduction_->next();
     return collective ? std::optional(*collective) : std::nullopt;
   }
 
+  void close() { reduction_.reset(); }
+
  private:
   Bucket bucket_;
-  Reduction reduction_;
+  std::optional<Reduction> reduction_;
 };
 
 std::vector<ParameterGradient> cut(const Layout& layout, const Bucket& bucket, const std::vector<std::uint32_t>& parameters) {
@@ -173,7 +176,9 @@ void bind_reducer(nb::module_& module) {
 
   nb::class_<BucketReduction>(module, "Reduction", "A bucket's way to its mean.")
       .def("next", &BucketReduction::next, nb::keep_alive<0, 1>(),
-           "The next collective to perform; None when the bucket holds the mean. Releases the GIL.");
+           "The next collective to perform; None when the bucket holds the mean, or after close(). Releases the GIL.")
+      .def("close", &BucketReduction::close,
+           "Puts back what is unfinished. To be called for whatever may have failed: the exception's traceback keeps this object.");
 
   module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")

@@ -36,6 +36,7 @@ class Collective:
 
 class Reduction:
     def next(self) -> Collective | None: ...
+    def close(self) -> None: ...
 
 class Reducer:
     def __init__(

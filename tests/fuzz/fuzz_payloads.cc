@@ -75,7 +75,8 @@ void step(SpoiltGroup& group, const std::string& content, Input& input) {
   const auto before = victim.state();
   const Outcome outcome = group.step(content, input);
   const auto after = victim.state();
-  if (outcome != Outcome::kMean) return require(same(after, before), "what fails or is not finite leaves the memory as it was");
+  if (outcome != Outcome::kMean)
+    return require(same(after, before), "what fails or is not finite leaves the memory as it was");
   require(all_finite(group.mean()), "means are finite");
   for (const ParameterState& parameter : after) require(all_finite(parameter.residual), "residuals are finite");
   victim.load_state(after);

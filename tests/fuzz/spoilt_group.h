@@ -15,7 +15,8 @@ namespace thinwire::fuzz {
 
 inline bool same(const std::vector<ParameterState>& a, const std::vector<ParameterState>& b) {
   return std::ranges::equal(a, b, [](const ParameterState& one, const ParameterState& other) {
-    return one.name == other.name && one.steps == other.steps && one.residual == other.residual && one.memory == other.memory;
+    return one.name == other.name && one.steps == other.steps && one.residual == other.residual &&
+           one.memory == other.memory;
   });
 }
 
@@ -67,16 +68,19 @@ class SpoiltGroup {
   // Every worker's next collective; none at the end, nothing if the group is broken.
   std::optional<Collectives> next(std::vector<Reduction>& reductions) const {
     Collectives collectives;
-    for (std::size_t rank = 0; rank < reductions.size(); ++rank) try {
+    for (std::size_t rank = 0; rank < reductions.size(); ++rank) {
+      try {
         if (const Collective* const collective = reductions[rank].next()) collectives.push_back(*collective);
       } catch (const PayloadError&) {
         require(rank == victim_, "nothing that came as it was sent is refused");
         return std::nullopt;
       }
-    const auto as_first = [&](const Collective& other) {
-      return other.kind == collectives[0].kind && other.type == collectives[0].type && other.data.size() == collectives[0].data.size();
+    }
+    const auto differ = [](const Collective& one, const Collective& other) {
+      return one.kind != other.kind || one.type != other.type || one.data.size() != other.data.size();
     };
-    if (!collectives.empty() && (collectives.size() < reductions.size() || !std::ranges::all_of(collectives, as_first)))
+    const bool all_or_none = collectives.empty() || collectives.size() == reductions.size();
+    if (!all_or_none || std::ranges::adjacent_find(collectives, differ) != collectives.end())
       return std::nullopt;
     return collectives;
   }

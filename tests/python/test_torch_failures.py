@@ -1,4 +1,5 @@
-"""A worker that raises, dies or stands still ends the others' backward pass too, with an error, within the timeout."""
+"""A worker that raises, dies, stands still or receives spoilt bytes ends the others' backward pass too, with an error, within
+the timeout; one that is late does not. Whatever the end, what the others remember can be saved and is good."""
 
 import os
 import signal
@@ -8,31 +9,47 @@ import time
 
 import pytest
 import thinwire.torch
+import torch
 import torch.distributed as dist
-from small_models import backward, batch, ddp
-from thinwire import PeerError, StateError
-from worker_pool import WorkerPool
+from small_models import backward, batch, ddp, gradients
+from thinwire import PayloadError, PeerError, StateError
+from worker_pool import WorkerPool, pool
 
 TIMEOUT = 5  # seconds
+SPECS = ["casq:bits=2", "casq:bits=2,reduce=scatter"]
 
 
-def begin():
+def begin(spec=SPECS[0]):
     """A model in the middle of its training: DDP has rebuilt its buckets."""
     model = ddp()
-    attachment = thinwire.torch.attach(model, timeout=TIMEOUT)
+    # One message a bucket, so that a parameter's memory changes with its steps and not before.
+    attachment = thinwire.torch.attach(model, spec, timeout=TIMEOUT, small_uncompressed=False)
     for step in range(3):
         backward(model, batch(step, dist.get_rank()))
     return model, attachment
 
 
-def fails(model):
+def fails(model, attachment):
     """(type, text, seconds) of what the backward pass raises."""
+    before = attachment.state_dict()["parameters"]
     start = time.monotonic()
     try:
         backward(model, batch(9, dist.get_rank()))
     except Exception as error:
-        return type(error).__name__, str(error), time.monotonic() - start
+        seconds = time.monotonic() - start
+        check_memory(attachment, before)
+        return type(error).__name__, str(error), seconds
     raise AssertionError("the backward pass went through")
+
+
+def check_memory(attachment, before):
+    """A bucket that failed has left no trace."""
+    state = attachment.state_dict()
+    for name, row in state["parameters"].items():
+        if row["steps"] == before[name]["steps"]:
+            assert torch.equal(row["residual"], before[name]["residual"]), name
+            assert torch.equal(row["memory"], before[name]["memory"]), name
+    attachment.load_state_dict(state)
 
 
 def further_use(model, attachment):
@@ -49,20 +66,60 @@ def raise_on_one(bad_rank):
         def broken(*_):
             raise KeyError("my own fault")
 
-        attachment._reducer = type("BrokenReducer", (), {"reduce": broken, "counters": attachment._reducer.counters})()
-    outcome = fails(model)
+        real = attachment._reducer
+        others = {"__getattr__": lambda _, name: getattr(real, name)}
+        attachment._reducer = type("BrokenReducer", (), {"reduce": broken} | others)()
+    outcome = fails(model, attachment)
     further_use(model, attachment)
     return outcome
 
 
-def die_or_stop(bad_rank, how):
-    model, attachment = begin()
+def die_or_stop(bad_rank, how, spec):
+    model, attachment = begin(spec)
     dist.barrier()
     if dist.get_rank() == bad_rank:
         os.kill(os.getpid(), how)
-    outcome = fails(model)
+    outcome = fails(model, attachment)
     further_use(model, attachment)
     return outcome
+
+
+def after_every_collective(attachment, action):
+    for lane in attachment._lanes._lanes:
+
+        def perform(collective, real=lane._communicator.perform):
+            real(collective)
+            action(collective)
+
+        lane._communicator.perform = perform
+
+
+def spoil(collective):
+    if collective.kind in ("gather", "scatter"):
+        torch.from_dlpack(collective.result)[0] ^= 1
+
+
+def receive_spoilt_bytes(bad_rank, spec):
+    model, attachment = begin(spec)
+    if dist.get_rank() == bad_rank:
+        after_every_collective(attachment, spoil)
+    outcome = fails(model, attachment)
+    further_use(model, attachment)
+    return outcome
+
+
+def be_late(bad_rank, spec):
+    """Whether one worker's lateness shows in the gradients."""
+    taken = []
+    for delay in (0, TIMEOUT / 10):
+        model, attachment = begin(spec)
+        if dist.get_rank() == bad_rank:
+            after_every_collective(attachment, lambda _, delay=delay: time.sleep(delay))
+        model.zero_grad()
+        backward(model, batch(9, dist.get_rank()))
+        taken.append(gradients(model))
+        attachment.close()
+    return torch.equal(*taken)
 
 
 @pytest.fixture
@@ -82,9 +139,10 @@ def test_an_exception_reaches_its_own_script_and_ends_the_others(own_pool):
     assert own_pool.close() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how):
-    own_pool.begin(die_or_stop, 1, how)
+def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how, spec):
+    own_pool.begin(die_or_stop, 1, how, spec)
     for rank in (0, 2):
         outcome, failure = own_pool.answer(rank, limit=60)
         assert failure is None, failure
@@ -92,6 +150,22 @@ def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how):
         assert kind == PeerError.__name__ and "another worker" in text
         # A worker may notice only when the one between has given up.
         assert seconds < 2 * TIMEOUT + 2
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_spoilt_bytes_are_refused_and_end_the_others(own_pool, spec):
+    outcomes = own_pool.run(receive_spoilt_bytes, 1, spec)
+    assert outcomes[1][0] == PayloadError.__name__ and "is not of the format agreed on" in outcomes[1][1]
+    for rank in (0, 2):
+        kind, text, seconds = outcomes[rank]
+        assert kind == PeerError.__name__ and "another worker" in text
+        assert seconds < TIMEOUT + 2
+    assert own_pool.close() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_worker_that_is_late_but_within_the_timeout_does_not_show(spec):
+    assert pool(3).run(be_late, 1, spec) == [True, True, True]
 
 
 SCRIPT = """

@@ -172,8 +172,10 @@ class Attachment:
         """What training must remember to continue with the same bits: residuals, compressors' memories, steps.
 
         Every worker saves and loads its own; torch.load(weights_only=True) reads it. all_ranks: all workers call this
-        together, and each gets the state of all, so that one of them can save it. Not during a backward pass.
+        together, and each gets the state of all, so that one of them can save it. Not during a backward pass; after one that
+        failed, it waits until no lane waits for a peer any more, and what failed has left no trace.
         """
+        self._wait_for_lanes()
         rank, world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
         own = checkpoint.pack(self._reducer.state(), self._terms, rank, world_size, self._steps)
         if not all_ranks:
@@ -188,6 +190,7 @@ class Attachment:
         Residuals of another number of workers (all_ranks only) are replaced by their mean on every worker. Raises
         StateError, and changes nothing, when the state was saved with other parameters, specs, seed, or as another rank.
         """
+        self._wait_for_lanes()
         rows, steps = checkpoint.unpack(state, self._terms, dist.get_rank(self._group), dist.get_world_size(self._group))
         self._reducer.load_state(rows)
         self._steps = steps
@@ -230,10 +233,15 @@ class Attachment:
         Variable._execution_engine.queue_callback(self._finish_step)
 
     def _finish_step(self) -> None:
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
+        for job in self._jobs:
             job.done.wait()
             job.result()
+        self._jobs = []
+
+    def _wait_for_lanes(self) -> None:
+        """After a failure: the first error ended the backward pass, and other lanes may be at work still."""
+        for job in self._jobs:
+            job.done.wait()
 
 
 class HookSlot:

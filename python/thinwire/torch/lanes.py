@@ -6,6 +6,7 @@ a bucket goes to the same lane on every worker, and a lane finishes it before it
 
 import queue
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -106,10 +107,10 @@ class Lane:
     def _average(self, job: BucketJob) -> None:
         self._failure.check()
         with self._stage.on_host(job.bucket, job.ready) as bucket:
-            reduction = job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale)
-            while (collective := reduction.next()) is not None:
-                self._failure.check()
-                self._perform(collective)
+            with closing(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale)) as reduction:
+                while (collective := reduction.next()) is not None:
+                    self._failure.check()
+                    self._perform(collective)
 
     def _perform(self, collective: _native.Collective) -> None:
         try:
