@@ -63,7 +63,10 @@ class MpiMessenger final : public Messenger {
     }
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (operations_[i].receives) MPI_Cancel(&requests_[i]);
-    poll(ignored);
+    for (int milliseconds = 0; milliseconds < 100 && !requests_.empty(); ++milliseconds) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      poll(ignored);
+    }
     if (requests_.empty()) return;
     given_up = true;
     for (auto& memory : kept_) memory.release();

@@ -117,6 +117,7 @@ class Measurement {
                     .rank = lanes_[0]->rank(),
                     .world_size = lanes_[0]->world_size(),
                     .lanes = options_.lanes,
+                    .threads = options_.threads,
                     .trace = trace_});
   }
 

@@ -18,6 +18,7 @@ struct AllreduceOptions {
   std::uint64_t elements = 25'600'000;
   std::uint64_t bucket_elements = 655'360;  // 2.5 MiB; uncompressed: kBucketElements
   int lanes = 2;
+  int threads = 1;  // of a worker, that encode and decode for all its lanes
   int repetitions = 7;
   std::uint64_t seed = 0;
   std::optional<std::string> trace;      // file

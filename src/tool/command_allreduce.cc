@@ -25,7 +25,7 @@ namespace {
 using nlohmann::ordered_json;
 using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
-constexpr std::uint64_t kMostThreads = 64;
+constexpr std::uint64_t kMostWorkers = 64;  // that are threads
 
 struct Options {
   AllreduceOptions measured;
@@ -203,11 +203,14 @@ Command add_allreduce(CLI::App& tool) {
       ->check(whole_number(1, 10'000'000'000));
   app->add_option("--workers", options->threads, "Threads of this process as workers, without MPI")
       ->type_name("W")
-      ->check(whole_number(1, kMostThreads));
+      ->check(whole_number(1, kMostWorkers));
   app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default 655,360")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
   app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default 2")->type_name("L")->check(whole_number(1, 64));
+  app->add_option("--threads", measured.threads, "Threads of each worker that encode and decode; default 1")
+      ->type_name("T")
+      ->check(whole_number(1, kMostThreads));
   app->add_option("--repetitions", measured.repetitions, "Of which the median counts; default 7")
       ->type_name("R")
       ->check(whole_number(1, 10'000));

@@ -71,6 +71,11 @@ def test_traffic_is_what_the_formula_says():
     assert report["traffic_bytes"] == pytest.approx(3 * bucket * 2, rel=1e-3)
 
 
+def test_threads_of_a_worker_change_no_bit():
+    arguments = ["allreduce", "--workers", 2, "--compressor", "casq:bits=2,reduce=scatter", *SMALL]
+    assert succeed_in_json(*arguments, "--threads", 3)["nmse_mean"] == succeed_in_json(*arguments)["nmse_mean"]
+
+
 def test_one_worker_alone():
     report = succeed_in_json("allreduce", "--workers", 1, "--compressor", "none", "--elements", 10, "--repetitions", 1)
     assert report["traffic_bytes"] == 0
@@ -103,6 +108,7 @@ def test_trace_shows_codec_and_wire_of_every_lane(tmp_path):
     (["--compressor", "none", "--lanes", "0"], "--lanes"),
     (["--compressor", "none", "--workers", "0"], "--workers"),
     (["--compressor", "none", "--timeout", "0"], "--timeout"),
+    (["--compressor", "none", "--threads", "0"], "--threads"),
     ([], "--compressor"),
 ])
 def test_bad_usage(arguments, mentions):
