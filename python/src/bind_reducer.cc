@@ -178,7 +178,7 @@ void bind_reducer(nb::module_& module) {
       .def("next", &BucketReduction::next, nb::keep_alive<0, 1>(),
            "The next collective to perform; None when the bucket holds the mean, or after close(). Releases the GIL.")
       .def("close", &BucketReduction::close,
-           "Puts back what is unfinished. To be called for whatever may have failed: the exception's traceback keeps this object.");
+           "Puts back what is unfinished. Not to be left to the destructor: an exception's traceback keeps this object.");
 
   module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")

@@ -1,5 +1,5 @@
-"""A worker that raises, dies, stands still or receives spoilt bytes ends the others' backward pass too, with an error, within
-the timeout; one that is late does not. Whatever the end, what the others remember can be saved and is good."""
+"""A worker that raises, dies, stands still or receives spoilt bytes ends the others' backward pass too, with an error,
+within the timeout; one that is late does not. Whatever the end, what the others remember can be saved and is good."""
 
 import os
 import signal

@@ -3,6 +3,7 @@
 //
 // Of the bytes of a message only the header and the tables can tell that they were changed. A code that became another
 // code, and a sum that became another sum, are values like others; trials spoil headers.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -49,8 +50,7 @@ class Drawing {
     Trial trial{.seed = seed_, .layout = layout(), .workers = 2 + below(4), .lanes = 1 + below(2)};
     trial.fault = static_cast<Fault>(below(kFaults));
     trial.victim = below(trial.workers);
-    trial.lane = below(trial.lanes);
-    trial.at = below(14);
+    trial.at = below(6);
     trial.options.compressor = spec();
     trial.options.rules = {{"p0", spec()}};
     trial.options.world_size = static_cast<int>(trial.workers);
@@ -58,6 +58,7 @@ class Drawing {
     trial.options.threads = 1 + static_cast<int>(below(2));
     for (std::size_t i = 1; i < trial.layout.parameters().size(); ++i)
       if (below(2) == 0) trial.buckets.push_back(i);
+    trial.lane = below(std::min(trial.lanes, trial.buckets.size()));
     return trial;
   }
 
@@ -305,7 +306,8 @@ void check_memory(const Reducer& survivor, Reducer& other) {
   }
 }
 
-void check(const Trial& trial) {
+// Whether the fault came to happen: a lane may have fewer collectives.
+bool check(const Trial& trial) {
   std::vector<Gradients> gradients;
   for (unsigned step = 0; step < kSteps; ++step)
     gradients.push_back(
@@ -324,14 +326,17 @@ void check(const Trial& trial) {
     }
     check_memory(faulty.reducer(rank), right.reducer(rank));
   }
+  return faulty.happened();
 }
 
 TEST(FaultTrials, EverybodyEndsWithAnErrorOrTheRightMean) {
+  unsigned happened = 0;
   for (unsigned seed = 0; seed < kTrials && !HasFailure(); ++seed) {
     const Trial trial = Drawing(seed).trial();
     SCOPED_TRACE("seed " + std::to_string(seed) + ", fault " + std::to_string(static_cast<int>(trial.fault)));
-    check(trial);
+    if (check(trial)) ++happened;
   }
+  EXPECT_GT(happened, kTrials / 2);
 }
 
 }  // namespace
