@@ -80,7 +80,7 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
         limit = 8 * row["traffic_bytes"] / (link.bits_per_second * _PAYLOAD_SHARE) if link.shaped else 0
         plain = row.pop("plain_seconds", None) or plains.get(row["path"])
         rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit or None,
-                     "speedup": plain / row["seconds"] if plain else None})
+                     "speedup": plain / row["seconds"] if plain and row["traffic_bytes"] else None})
     return rows
 
 
