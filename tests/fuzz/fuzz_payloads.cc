@@ -13,12 +13,11 @@ std::vector<std::string> values_of(const SpecParameter& parameter) {
   if (parameter.name == "reduce") return {"gather", "scatter"};
   std::vector<std::string> values = parameter.choices;
   if (parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16)
-    for (auto value = static_cast<int>(parameter.minimum); value <= static_cast<int>(parameter.maximum); ++value)
-      values.push_back(std::to_string(value));
+    for (const double end : {parameter.minimum, parameter.maximum}) values.push_back(std::to_string(static_cast<int>(end)));
   return values;
 }
 
-// Every row with gathered codes, with all values of those parameters that have few.
+// Every row with gathered codes, with all choices, and the ends of small ranges.
 std::vector<std::string> gathered_specs() {
   std::vector<std::string> all;
   for (const CompressorInfo& info : compressors()) {
