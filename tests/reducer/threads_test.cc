@@ -109,8 +109,8 @@ void expect_same(const std::vector<Outcome>& one, const std::vector<Outcome>& ot
   }
 }
 
-// The thread sanitizer is slow, and sees as much with one number of threads.
-#ifdef __SANITIZE_THREAD__
+// Sanitizers are slow, and see as much with one number of threads.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 const std::vector<int> kThreads = {3};
 #else
 const std::vector<int> kThreads = {2, 3, 8};
