@@ -16,9 +16,9 @@ enum class Aggregation : std::uint8_t {
 };
 
 // The smallest part of a parameter that a compressor can encode without seeing the rest.
-enum class Unit : std::uint8_t { kElement, kRow, kParameter };
+enum class Unit : std::uint8_t { kElement, kRow, kSlice, kParameter };
 
-// "linear" or "gather"; "element", "row" or "parameter".
+// "linear" or "gather"; "element", "row", "slice" or "parameter".
 const char* name_of(Aggregation aggregation);
 const char* name_of(Unit unit);
 
@@ -44,6 +44,7 @@ struct CompressorInfo {
   bool unbiased = false;     // E[decoded] = value
   bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size
   Unit unit = Unit::kElement;
+  bool takes_stage = false;  // whether another compressor may carry what this one sends: "name/other:bits=4"
   std::vector<SpecParameter> parameters;  // the common ones (feedback, reduce) included
   std::string reference;
 };

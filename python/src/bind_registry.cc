@@ -50,6 +50,7 @@ nb::dict row_of(const CompressorInfo& info) {
   row["unbiased"] = info.unbiased;
   row["contractive"] = info.contractive;
   row["unit"] = name_of(info.unit);
+  row["takes_stage"] = info.takes_stage;
   row["parameters"] = parameters;
   row["reference"] = info.reference;
   return row;

@@ -181,8 +181,8 @@ Casq::Casq(int bits, std::uint64_t retrain, Signs signs, Reduce reduce)
 
 Exchange Casq::exchange(Work& work, Context& context) const { return reduce_coded(*this, reduce_, work, context); }
 
-std::unique_ptr<CompressorMemory> Casq::make_memory(std::uint64_t elements) const {
-  return std::make_unique<Thresholds>(untrained_, elements);
+std::unique_ptr<CompressorMemory> Casq::make_memory(const Parameter& parameter) const {
+  return std::make_unique<Thresholds>(untrained_, parameter.elements());
 }
 
 bool Casq::needs_preparation(std::uint64_t steps) const { return steps % retrain_ == 0; }

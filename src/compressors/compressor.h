@@ -19,8 +19,11 @@ class Compressor {
   // Averages one message over all workers; see Work for the contract. `work` and `context` outlive the exchange.
   virtual Exchange exchange(Work& work, Context& context) const = 0;
 
-  // For compressors that remember something of a parameter of so many elements, beyond the residual; else null.
-  virtual std::unique_ptr<CompressorMemory> make_memory(std::uint64_t /*elements*/) const { return nullptr; }
+  // Elements that must stay together: the grid's chunks are whole units, the last one of a parameter apart. At least 1.
+  virtual std::uint64_t unit_elements(const Parameter& /*parameter*/) const { return 1; }
+
+  // For compressors that remember something of a parameter beyond the residual; else null.
+  virtual std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const { return nullptr; }
 
   // Whether a parameter must be seen whole before its pieces travel. `steps`: its reductions so far, the same number on
   // every worker.

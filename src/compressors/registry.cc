@@ -12,10 +12,12 @@ namespace thinwire {
 namespace {
 
 using Kind = SpecParameter::Kind;
+using Made = std::unique_ptr<const Compressor>;
 
 struct Row {
   CompressorInfo info;
-  std::unique_ptr<const Compressor> (*make)(const SpecValues& values);
+  // `next` is null unless the row takes a stage and one follows it.
+  Made (*make)(const SpecValues& values, Made next);
 };
 
 SpecParameter feedback(const char* default_value) {
@@ -39,7 +41,7 @@ Row none() {
            .contractive = true,
            .parameters = {},
            .reference = "ring all-reduce: Patarasuk and Yuan, JPDC 69, 2009"},
-          [](const SpecValues&) -> std::unique_ptr<const Compressor> { return std::make_unique<None>(); }};
+          [](const SpecValues&, Made) -> Made { return std::make_unique<None>(); }};
 }
 
 Row half(const char* name, const char* description, std::uint8_t wire_id, ElementType type) {
@@ -52,8 +54,8 @@ Row half(const char* name, const char* description, std::uint8_t wire_id, Elemen
            .parameters = {feedback("off")},
            .reference = type == ElementType::kBfloat16 ? "Kalamkar et al., arXiv 1905.12322" : "IEEE 754-2008, binary16"},
           type == ElementType::kBfloat16
-              ? [](const SpecValues&) -> std::unique_ptr<const Compressor> { return std::make_unique<Half>(ElementType::kBfloat16); }
-              : [](const SpecValues&) -> std::unique_ptr<const Compressor> { return std::make_unique<Half>(ElementType::kFloat16); }};
+              ? [](const SpecValues&, Made) -> Made { return std::make_unique<Half>(ElementType::kBfloat16); }
+              : [](const SpecValues&, Made) -> Made { return std::make_unique<Half>(ElementType::kFloat16); }};
 }
 
 Row casq() {
@@ -71,7 +73,7 @@ Row casq() {
                            .help = "apart: no cluster holds values of both signs, as published"},
                           feedback("on"), reduce()},
            .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
-          [](const SpecValues& values) -> std::unique_ptr<const Compressor> {
+          [](const SpecValues& values, Made) -> Made {
             return std::make_unique<Casq>(static_cast<int>(values.integer("bits")),
                                           static_cast<std::uint64_t>(values.integer("retrain")),
                                           values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree,
@@ -110,6 +112,8 @@ const char* name_of(Unit unit) {
       return "element";
     case Unit::kRow:
       return "row";
+    case Unit::kSlice:
+      return "slice";
     case Unit::kParameter:
       return "parameter";
   }
@@ -127,16 +131,21 @@ std::span<const CompressorInfo> compressors() {
 
 ChosenCompressor make_compressor(std::string_view text) {
   const Spec spec = Spec::parse(text);
-  const Row& row = row_of(spec.stages.front().name);
-  if (spec.stages.size() > 1)
-    throw ArgumentError("compressor '" + row.info.name + "' takes no further stage, but '" + spec.stages[1].name +
-                        "' follows it in '" + std::string(text) + "'");
-  const SpecValues values(spec.stages.front(), row.info);
   ChosenCompressor chosen;
-  chosen.info = &row.info;
-  chosen.canonical = Spec{{values.canonical()}}.text();
-  chosen.feedback = values.has("feedback") && values.choice("feedback") == "on";
-  chosen.compressor = row.make(values);
+  Spec canonical;
+  // From the last stage to the first, since each is made with what follows it.
+  for (auto stage = spec.stages.rbegin(); stage != spec.stages.rend(); ++stage) {
+    const Row& row = row_of(stage->name);
+    if (chosen.compressor && !row.info.takes_stage)
+      throw ArgumentError("compressor '" + row.info.name + "' takes no further stage, but '" + chosen.info->name +
+                          "' follows it in '" + std::string(text) + "'");
+    const SpecValues values(*stage, row.info);
+    canonical.stages.insert(canonical.stages.begin(), values.canonical());
+    chosen.info = &row.info;
+    chosen.feedback = chosen.feedback || (values.has("feedback") && values.choice("feedback") == "on");
+    chosen.compressor = row.make(values, std::move(chosen.compressor));
+  }
+  chosen.canonical = canonical.text();
   return chosen;
 }
 

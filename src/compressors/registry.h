@@ -13,9 +13,9 @@ namespace thinwire {
 
 // A spec string, understood.
 struct ChosenCompressor {
-  const CompressorInfo* info = nullptr;
+  const CompressorInfo* info = nullptr;  // of the first stage
   std::string canonical;  // the spec with every value written out
-  bool feedback = false;  // whether a residual is kept
+  bool feedback = false;  // whether a residual is kept: if any stage wants one
   std::unique_ptr<const Compressor> compressor;
 };
 

@@ -30,7 +30,8 @@ class CompressorMemory {
 // exchange leaves the next residual in `residual` and writes the mean to `gradient` (done). Without feedback there is no
 // residual, and values() and mean() are the same memory.
 struct Piece {
-  std::uint32_t parameter = 0;  // index in the layout
+  std::uint32_t parameter = 0;              // index in the layout
+  const Parameter* definition = nullptr;    // of the layout: its name and shape
   std::uint64_t first = 0;      // its first element within the parameter
   std::uint64_t chunk = 0;      // its number in the grid of the whole layout
   std::uint64_t offset = 0;     // its first element among those of its message
@@ -64,13 +65,15 @@ struct Work {
 class ParameterView {
  public:
   virtual ~ParameterView() = default;
-  virtual std::uint64_t elements() const = 0;
+  virtual const Parameter& definition() const = 0;
+  std::uint64_t elements() const { return definition().elements(); }
   virtual CompressorMemory& memory() const = 0;
   // Copies gradient plus residual of the elements from `first` on.
   virtual void read(std::uint64_t first, std::span<float> values) const = 0;
 };
 
-// Elements of a chunk of the grid: one fits in a core's own cache twice over, with room for its codes.
+// Most elements of a chunk of the grid, unless one unit of its compressor has more: it fits in a core's own cache twice
+// over, with room for its codes.
 inline constexpr std::uint64_t kChunkElements = 32768;
 
 }  // namespace thinwire

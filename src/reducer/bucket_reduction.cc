@@ -16,13 +16,17 @@ ParameterSlot& slot_of(const BucketReduction& bucket, std::uint32_t entry) {
   return bucket.slots[bucket.lane.gradients[entry].parameter];
 }
 
+const Parameter& definition_of(const BucketReduction& bucket, std::uint32_t entry) {
+  return bucket.layout.parameters()[bucket.lane.gradients[entry].parameter];
+}
+
 // A parameter as it will be sent, gradient plus residual, without changing either.
 class UnopenedParameter : public ParameterView {
  public:
-  UnopenedParameter(const ParameterGradient& gradient, const ParameterSlot& slot, float scale)
-      : gradient_(gradient), slot_(slot), scale_(scale) {}
+  UnopenedParameter(const Parameter& definition, const ParameterGradient& gradient, const ParameterSlot& slot, float scale)
+      : definition_(definition), gradient_(gradient), slot_(slot), scale_(scale) {}
 
-  std::uint64_t elements() const override { return gradient_.data.size() / element_bytes(gradient_.type); }
+  const Parameter& definition() const override { return definition_; }
   CompressorMemory& memory() const override { return *slot_.memory; }
   void read(std::uint64_t first, std::span<float> values) const override {
     load(gradient_, first, values);
@@ -32,6 +36,7 @@ class UnopenedParameter : public ParameterView {
   }
 
  private:
+  const Parameter& definition_;
   const ParameterGradient& gradient_;
   const ParameterSlot& slot_;
   float scale_;
@@ -45,10 +50,9 @@ float gradient_scale(const BucketReduction& bucket, const ChosenCompressor& chos
 void provide_memory(const BucketReduction& bucket, const PreparedGroup& group) {
   for (const std::uint32_t entry : group.entries) {
     ParameterSlot& slot = slot_of(bucket, entry);
-    const ParameterGradient& gradient = bucket.lane.gradients[entry];
-    const std::uint64_t elements = gradient.data.size() / element_bytes(gradient.type);
-    if (group.chosen->feedback) slot.residual.resize(elements);
-    if (!slot.memory) slot.memory = group.chosen->compressor->make_memory(elements);
+    const Parameter& definition = definition_of(bucket, entry);
+    if (group.chosen->feedback) slot.residual.resize(definition.elements());
+    if (!slot.memory) slot.memory = group.chosen->compressor->make_memory(definition);
     if (slot.memory) slot.memory->begin_step();
   }
 }
@@ -57,7 +61,8 @@ Exchange prepare_group(BucketReduction bucket, const PreparedGroup& group) {
   std::vector<UnopenedParameter> parameters;
   for (const std::uint32_t entry : group.entries)
     if (group.chosen->compressor->needs_preparation(slot_of(bucket, entry).steps))
-      parameters.emplace_back(bucket.lane.gradients[entry], slot_of(bucket, entry), gradient_scale(bucket, *group.chosen));
+      parameters.emplace_back(definition_of(bucket, entry), bucket.lane.gradients[entry], slot_of(bucket, entry),
+                              gradient_scale(bucket, *group.chosen));
   if (parameters.empty()) co_return;
   std::vector<const ParameterView*> views;
   for (const UnopenedParameter& parameter : parameters) views.push_back(&parameter);
@@ -136,6 +141,7 @@ class Message {
     std::vector<Piece>& pieces = bucket_.lane.pieces;
     Piece piece;
     piece.parameter = gradient.parameter;
+    piece.definition = &definition_of(bucket_, chunk.entry);
     piece.first = chunk.first;
     piece.chunk = chunk.number;
     piece.offset = pieces.empty() ? 0 : pieces.back().offset + pieces.back().gradient.size();

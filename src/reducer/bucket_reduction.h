@@ -32,6 +32,7 @@ struct Lane {
 
 // What a reduction needs to know; all of it outlives the exchange.
 struct BucketReduction {
+  const Layout& layout;
   const BucketPlan& plan;
   std::span<ParameterSlot> slots;  // by parameter
   Lane& lane;                      // its gradients are this bucket's entries

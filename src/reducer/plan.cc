@@ -8,12 +8,9 @@ namespace thinwire {
 namespace {
 
 // The grid's step within a parameter: a whole number of the compressor's units.
-std::uint64_t chunk_elements(const Parameter& parameter, Unit unit) {
-  const std::uint64_t elements = parameter.elements();
-  if (unit == Unit::kParameter) return std::max<std::uint64_t>(elements, 1);
-  if (unit == Unit::kElement || parameter.shape.empty() || elements == 0) return kChunkElements;
-  const std::uint64_t row = elements / static_cast<std::uint64_t>(parameter.shape.front());
-  return std::max(row, kChunkElements / row * row);
+std::uint64_t chunk_elements(const Parameter& parameter, const Compressor& compressor) {
+  const std::uint64_t unit = std::max<std::uint64_t>(compressor.unit_elements(parameter), 1);
+  return std::max(unit, kChunkElements / unit * unit);
 }
 
 class Planner {
@@ -23,7 +20,7 @@ class Planner {
     std::uint64_t next = 0;
     for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
       first_chunks_.push_back(next);
-      const std::uint64_t step = chunk_elements(layout.parameters()[i], policy.compressor_of(i).info->unit);
+      const std::uint64_t step = chunk_elements(layout.parameters()[i], *policy.compressor_of(i).compressor);
       next += (layout.parameters()[i].elements() + step - 1) / step;
     }
   }
@@ -54,7 +51,7 @@ class Planner {
 
   void add_parameter(std::uint32_t entry, const ChosenCompressor& compressor) {
     const Parameter& parameter = layout_.parameters()[parameters_[entry]];
-    const std::uint64_t step = chunk_elements(parameter, compressor.info->unit);
+    const std::uint64_t step = chunk_elements(parameter, *compressor.compressor);
     std::uint64_t number = first_chunks_[parameters_[entry]];
     for (std::uint64_t first = 0; first < parameter.elements(); first += step) {
       const std::uint64_t elements = std::min(step, parameter.elements() - first);

@@ -115,7 +115,7 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
   const Context context(impl_->options.rank, impl_->options.world_size, impl_->options.seed, memory.scratch, impl_->threads);
   std::unique_ptr<Reduction::State> state(new Reduction::State(memory, impl_->counters, context, impl_->options.trace, lane));
   state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
-  state->exchange = reduce_bucket({plan, impl_->slots, memory, state->context, state->counters, loss_scale,
+  state->exchange = reduce_bucket({impl_->layout, plan, impl_->slots, memory, state->context, state->counters, loss_scale,
                                    impl_->options.measure_every});
   return Reduction(std::move(state));
 }
@@ -178,7 +178,7 @@ void Reducer::load_state(std::span<const ParameterState> states) {
     loaded[i].steps = states[i].steps;
     loaded[i].residual = states[i].residual;
     if (states[i].memory.empty()) continue;
-    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->layout.parameters()[i].elements());
+    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->layout.parameters()[i]);
     if (!loaded[i].memory)
       throw StateError("the saved state has a memory for " + quoted(states[i].name) + ", but " +
                        impl_->policy.compressor_of(i).canonical + " keeps none");

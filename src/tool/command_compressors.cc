@@ -61,6 +61,7 @@ ordered_json row_json(const CompressorInfo& row) {
           {"unbiased", row.unbiased},
           {"contractive", row.contractive},
           {"unit", name_of(row.unit)},
+          {"takes_stage", row.takes_stage},
           {"parameters", parameters},
           {"reference", row.reference}};
 }
@@ -89,7 +90,9 @@ void print_table(std::span<const CompressorInfo> rows) {
 void print_in_full(const CompressorInfo& row) {
   for (const std::string& line : wrap(row.name + ": " + row.description, kLineWidth)) std::cout << line << '\n';
   std::cout << "\n  combined by  " << name_of(row.aggregation) << "\n  claims       " << claims(row)
-            << "\n  unit         " << name_of(row.unit) << "\n  wire format  id " << int{row.wire_id} << ", version "
+            << "\n  unit         " << name_of(row.unit) << "\n  a stage      "
+            << (row.takes_stage ? "may follow, and carries what it sends: " + row.name + "/SPEC" : "may not follow")
+            << "\n  wire format  id " << int{row.wire_id} << ", version "
             << int{row.wire_version} << '\n';
   if (!row.reference.empty()) {
     const char* heading = "  reference    ";

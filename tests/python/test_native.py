@@ -13,7 +13,7 @@ from thinwire import _native
 
 ROW_KEYS = {
     "name", "description", "wire_id", "wire_version", "aggregation", "lossless", "unbiased", "contractive", "unit",
-    "parameters", "reference",
+    "takes_stage", "parameters", "reference",
 }  # fmt: skip
 
 

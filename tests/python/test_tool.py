@@ -131,9 +131,10 @@ def test_compressors_in_json():
     assert names[1:] == sorted(names[1:])
     for row in rows:
         assert list(row) == ["name", "description", "wire_id", "wire_version", "aggregation", "lossless", "unbiased",
-                             "contractive", "unit", "parameters", "reference"]
+                             "contractive", "unit", "takes_stage", "parameters", "reference"]
         assert row["aggregation"] in ("linear", "gather")
-        assert row["unit"] in ("element", "row", "parameter")
+        assert row["unit"] in ("element", "row", "slice", "parameter")
+        assert isinstance(row["takes_stage"], bool)
         for parameter in row["parameters"]:
             assert parameter["help"] and parameter["allowed"]
             if parameter["kind"] == "choice":
