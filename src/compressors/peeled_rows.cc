@@ -257,7 +257,7 @@ void remember(const RowSpace& space, const RowSet& all) {
 }  // namespace
 
 std::uint64_t peeling_cells(double expected_rows) {
-  const double cells = 1.3 * expected_rows + 3 * std::sqrt(expected_rows) + 12;
+  const double cells = 1.25 * expected_rows + 6 * std::sqrt(expected_rows) + 24;
   return 3 * static_cast<std::uint64_t>(std::ceil(cells / 3));
 }
 

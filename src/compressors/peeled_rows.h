@@ -5,7 +5,7 @@
 // ceil(log2(W+1)) bits, as many as fit into 24 bits, in a float, whose sums are exact. So all is one sum of floats. Whoever
 // knows which rows are in the table reads them off one after another (peeling.h): exact up to float rounding, relative to
 // the largest value of the chain that a row is taken from.
-// The table's size must be known beforehand: 1.3 times last step's rows and a little more, the same on every worker; where
+// The table's size must be known beforehand: 1.25 n + 6 sqrt(n) + 24 rows, n those of last step, the same on every worker; where
 // that is no less than all rows, they travel as they are.
 // Rows that cannot be read off (more than were expected, or bad luck): without feedback they are packed and summed in a
 // second round; with feedback they are estimated from the cell in which the fewest are, o of them, shrunk by 1/(3o-2), which
