@@ -15,7 +15,8 @@ Peeling::Peeling(std::span<const std::uint32_t> keys, const PeelingHashes& hashe
     : counts_(scratch.take<std::uint32_t>(3 * std::size_t{hashes.cells})) {
   // A cell's keys, by their indices, XORed: where there is one, it is its index.
   const auto indices = scratch.take<std::uint32_t>(counts_.size());
-  const auto alone = scratch.take<std::uint32_t>(counts_.size() + 3 * keys.size());  // a stack of cells
+  // First in, first out: chains of keys that free each other stay short, and with them what subtractions round.
+  const auto alone = scratch.take<std::uint32_t>(counts_.size() + 3 * keys.size());
   const auto order = scratch.take<Step>(keys.size());
   const auto taken = scratch.take<std::uint8_t>(keys.size());
   std::ranges::fill(counts_, 0u);
@@ -27,11 +28,11 @@ Peeling::Peeling(std::span<const std::uint32_t> keys, const PeelingHashes& hashe
       ++counts_[cell];
       indices[cell] ^= k;
     }
-  std::size_t top = 0, steps = 0;
+  std::size_t first = 0, last = 0, steps = 0;
   for (std::uint32_t cell = 0; cell < counts_.size(); ++cell)
-    if (counts_[cell] == 1) alone[top++] = cell;
-  while (top > 0) {
-    const std::uint32_t cell = alone[--top];
+    if (counts_[cell] == 1) alone[last++] = cell;
+  while (first < last) {
+    const std::uint32_t cell = alone[first++];
     if (counts_[cell] != 1) continue;
     const std::uint32_t k = indices[cell];
     order[steps++] = {k, cell / hashes.cells};
@@ -39,7 +40,7 @@ Peeling::Peeling(std::span<const std::uint32_t> keys, const PeelingHashes& hashe
     for (std::size_t third = 0; third < 3; ++third) {
       const std::uint32_t of_key = hashes.place(keys[k], third).cell;
       indices[of_key] ^= k;
-      if (--counts_[of_key] == 1) alone[top++] = of_key;
+      if (--counts_[of_key] == 1) alone[last++] = of_key;
     }
   }
   order_ = order.first(steps);

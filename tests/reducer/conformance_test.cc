@@ -84,7 +84,7 @@ double largest_of(const Gradients& gradients) {
 double rounding_of(const CompressorInfo& info, const std::string& spec) {
   if (info.name == "bf16") return 1.0 / 128;
   if (info.name == "fp16") return 1.0 / 1024;
-  if (spec.find("mode=peel") != std::string::npos) return 1e-3;  // a chain of subtractions adds up what each of them rounds
+  if (spec.find("mode=peel") != std::string::npos) return 1e-4;  // a chain of subtractions adds up what each of them rounds
   return 1e-5;
 }
 
@@ -100,8 +100,9 @@ class Conformance : public ::testing::TestWithParam<Case> {
 
 // fp16 cannot hold 1e38, nor ones so small.
 bool is_beyond(const CompressorInfo& info, const std::string& spec, const std::string& content) {
-  // A sketch sends an outlier little by little: two steps' of five workers add up to more than a float.
-  if (content == "outlier" && spec.find("mode=sketch") != std::string::npos) return true;
+  // An outlier that is sent little by little stays in the residual: two steps' of five workers add up to more than a float.
+  const bool estimates = spec.find("mode=sketch") != std::string::npos || spec.find("mode=peel") != std::string::npos;
+  if (content == "outlier" && estimates) return true;
   return info.name == "fp16" && (content == "outlier" || content == "denormals");
 }
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
 from thinwire.torch.host_stage import HostStage, ready_event
+from thinwire.torch.sparse_bucket import SparseBucket
 
 _PATIENCE_AT_CLOSE = 1.0  # seconds for a lane that still waits for its peers
 
@@ -28,6 +29,7 @@ class BucketJob:
     bucket: torch.Tensor  # flat; holds whole parameters, one behind the other
     parameters: list[int]  # their indices in the reducer's layout
     loss_scale: float
+    sparse: SparseBucket | None = None  # of which `bucket` is the dense form
     ready: torch.cuda.Event | None = None
     done: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
@@ -43,7 +45,7 @@ class BucketJob:
         """The bucket with the mean; raises what went wrong. Only after the job is done."""
         if self.error is not None:
             raise self.error
-        return self.bucket
+        return self.bucket if self.sparse is None else self.sparse.mean
 
     def finish(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -111,6 +113,8 @@ class Lane:
                 while (collective := reduction.next()) is not None:
                     self._failure.check()
                     self._perform(collective)
+        if job.sparse is not None:
+            job.sparse.take_mean()
 
     def _perform(self, collective: _native.Collective) -> None:
         try:
