@@ -54,7 +54,7 @@ def score_over_time(runs: list[dict], colour: dict[str, str]) -> str:
         lowest = min((scale * run["accuracies"][0][1] for run in runs), default=0)
         axes.set_ylim(bottom=max(lowest - 2, best - 30), top=best + 2)
     axes.set_xlim(left=0)
-    return _svg(axes.figure, "accuracy")
+    return _svg(axes.figure, task.score)
 
 
 def loss_over_bytes(runs: list[dict], colour: dict[str, str]) -> str:
