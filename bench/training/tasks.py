@@ -43,7 +43,8 @@ TASKS = {
     IMAGES: Task(IMAGES, "accuracy", 100, " %", False, "VGG-like network", "Fashion-MNIST", 0.05, 32, 0.5, 0.12,
                  "plain,bf16,powersgd,casq:bits=2,casq:bits=3"),
     LANGUAGE: Task(LANGUAGE, "perplexity", 1, "", True, "word-level LSTM", "real text", 0.05, 16, 0.25, 0.04,
-                   "plain;coordinates+none;s2+none;s2:mode=exact/casq:bits=2+none;s2:mode=exact/casq:bits=2+casq:bits=2"),
+                   "plain; coordinates+none; s2+none; s2:mode=exact/casq:bits=2+none; "
+                   "s2:mode=exact/casq:bits=2+casq:bits=2"),
 }
 
 
