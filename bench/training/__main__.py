@@ -14,7 +14,8 @@ from bench.training.settings import FASHION_MNIST, Settings
 _DESCRIPTION = """\
 Trains a convolutional network on Fashion-MNIST, or a language model on real text, with
 PyTorch DDP, with one worker process per network namespace and a real, shaped link to each; once
-for each way of summing gradients. Prints a table, and writes OUT/results.json and OUT/report.html, a page with plots.
+for each way of summing gradients. Prints a table, and writes OUT/results.json and
+OUT/report.html, a page with plots.
 """
 _EPILOG = """\
 compressors:
