@@ -65,6 +65,8 @@ void print_json(const Report& report, const Options& options) {
                             {"plain_wire_bytes", number(figures.plain_wire_bytes)},
                             {"break_even_gbps", number(report.break_even_gbps())},
                             {"codec_seconds", figures.codec_seconds},
+                            {"processor_seconds", figures.processor_seconds},
+                            {"plain_processor_seconds", figures.plain_processor_seconds},
                             {"first_seconds", figures.first_seconds},
                             {"nmse_mean", number(figures.nmse_mean)},
                             {"lanes", options.measured.lanes},
@@ -93,6 +95,8 @@ void print_for_people(const Report& report, const Options& options) {
   if (figures.wire_bytes)
     table.add({"counted at the interface", short_bytes(*figures.wire_bytes) + " instead of " + short_bytes(*figures.plain_wire_bytes)});
   table.add({"encoding and decoding", seconds(figures.codec_seconds) + " of all lanes together"});
+  table.add({"processor time of a worker", seconds(figures.processor_seconds) + " instead of " +
+                                               seconds(figures.plain_processor_seconds)});
   const auto even = report.break_even_gbps();
   table.add({"worth it below", even ? short_number(*even) + " Gb/s, even if nothing overlapped" : "-"});
   table.add({"error of the mean", (figures.nmse_mean ? short_number(*figures.nmse_mean) : "-") + std::string(" of its energy")});
@@ -148,6 +152,8 @@ void work(Lanes& lanes, const Options& options) {
 
 void run_threads(const Options& options) {
   std::vector<Lanes> workers(static_cast<std::size_t>(options.threads));
+  Options of_each = options;
+  of_each.measured.workers_of_process = options.threads;
   for (int lane = 0; lane < options.measured.lanes; ++lane) {
     auto ends = make_local_communicators(options.threads, options.patience());
     for (std::size_t rank = 0; rank < workers.size(); ++rank) workers[rank].push_back(std::move(ends[rank]));
@@ -159,7 +165,7 @@ void run_threads(const Options& options) {
     for (Lanes& lanes : workers)
       threads.emplace_back([&] {
         try {
-          work(lanes, options);
+          work(lanes, of_each);
         } catch (...) {
           const std::lock_guard lock(mutex);
           if (!failure) failure = std::current_exception();
@@ -230,6 +236,7 @@ each that opens connections and trains clusters; uncompressed in buckets of 25 M
   traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
   wire_bytes       with --interface: what its counter adds up to in one reduction, headers included
   codec_seconds    encoding and decoding in one reduction, over all lanes
+  processor_seconds  of all a worker's threads and of the system for them, in one reduction
   break_even_gbps  8 (plain_traffic_bytes - traffic_bytes) / codec_seconds: on slower links compressing
                    pays even where nothing overlaps
   nmse_mean        |compressed mean - uncompressed mean|^2 / |uncompressed mean|^2, of the first
