@@ -28,7 +28,7 @@ SpecParameter feedback(const char* default_value) {
 SpecParameter reduce() {
   return {.name = "reduce", .kind = Kind::kChoice, .default_value = "gather", .choices = {"auto", "gather", "scatter"},
           .help = "gather: every worker decodes all codes; scatter: owners average and encode again, so that traffic does not "
-                  "grow with the workers; auto: whichever sends less"};
+                  "grow with the workers; auto: whichever is sooner done, by the link if it was measured"};
 }
 
 Row none() {

@@ -97,6 +97,9 @@ class Measurement {
 
   AllreduceFigures run() {
     pass(plain_);  // touches memory, opens connections
+    Reduction probe = compressed_.measure_link();
+    thinwire::run(probe, *lanes_[0]);
+    figures_.link = compressed_.link();
     const std::vector<float> exact = buffer_;
     figures_.first_seconds = pass(compressed_);
     compare_means();

@@ -17,7 +17,7 @@ struct AllreduceOptions {
   std::string compressor;
   std::uint64_t elements = 25'600'000;
   std::uint64_t bucket_elements = 655'360;  // 2.5 MiB; uncompressed: kBucketElements
-  int lanes = 2;
+  int lanes = 4;
   int threads = 1;  // of a worker, that encode and decode for all its lanes
   int repetitions = 7;
   int workers_of_process = 1;  // that share its processor time
@@ -37,6 +37,7 @@ struct AllreduceFigures {
   double plain_processor_seconds = 0;
   std::optional<double> wire_bytes;        // that left the interface in one reduction, headers and all; mean over workers
   std::optional<double> plain_wire_bytes;
+  Link link;                        // as measured beforehand
   std::optional<double> nmse_mean;  // of the first mean, against the uncompressed one
 };
 
