@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repetitions", type=int, default=5, help="of which the median counts (default 5)")
     add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
     add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")
-    add("--lanes", type=int, default=2, help="of thinwire (default 2)")
+    add("--lanes", type=int, default=4, help="of thinwire (default 4)")
     add("--out", type=Path, default=Path("out/network"), help="folder for network.json and network.svg")
     return result
 

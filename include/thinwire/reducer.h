@@ -11,6 +11,7 @@
 #include "thinwire/collective.h"
 #include "thinwire/communicator.h"
 #include "thinwire/layout.h"
+#include "thinwire/link.h"
 #include "thinwire/trace.h"
 
 namespace thinwire {
@@ -32,6 +33,7 @@ struct ReducerOptions {
   int world_size = 1;
   int lanes = 1;                // how many reductions may be in flight at once
   int threads = 1;              // that encode and decode, with the caller, up to kMostThreads; may differ between workers
+  Link link = {};               // if it is known beforehand; the same on every worker
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
   Trace* trace = nullptr;       // where to tell what happens when; outlives the reducer
 };
@@ -110,6 +112,13 @@ class Reducer {
   // lane run one after another. Results do not depend on how parameters are divided among reductions. `loss_scale`:
   // gradients are this many times too large (residuals are kept unscaled). Throws ArgumentError.
   Reduction reduce(std::span<const ParameterGradient> gradients, int lane = 0, double loss_scale = 1);
+
+  // Finds out what the link can do, which compressors that choose by it (`reduce=auto`) want to know: a reduction of nothing,
+  // performed like any other. Before anything else is reduced, by all workers.
+  Reduction measure_link(int lane = 0);
+  const Link& link() const;
+  // Whether any parameter's compressor chooses by the link.
+  bool chooses_by_link() const;
 
   // Equal on workers that may exchange with each other: version, layout, compressors, seed and world size.
   std::uint64_t fingerprint() const;

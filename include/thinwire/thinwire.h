@@ -5,6 +5,7 @@
 #include "thinwire/communicator.h"
 #include "thinwire/errors.h"
 #include "thinwire/layout.h"
+#include "thinwire/link.h"
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"

@@ -45,10 +45,11 @@ Bytes view(nb::handle owner, std::span<std::byte> bytes, ElementType type) {
   return Bytes(bytes.empty() ? nothing : bytes.data(), {size}, owner, {}, dtype_of(type));
 }
 
-// A reduction and the bucket that it works on, which lives as long.
+// A reduction and the bucket that it works on, if any, which lives as long.
 class BucketReduction {
  public:
-  BucketReduction(Bucket bucket, Reduction reduction) : bucket_(std::move(bucket)), reduction_(std::move(reduction)) {}
+  BucketReduction(std::optional<Bucket> bucket, Reduction reduction)
+      : bucket_(std::move(bucket)), reduction_(std::move(reduction)) {}
 
   std::optional<Collective> next() {
     if (!reduction_) return std::nullopt;
@@ -60,7 +61,7 @@ class BucketReduction {
   void close() { reduction_.reset(); }
 
  private:
-  Bucket bucket_;
+  std::optional<Bucket> bucket_;
   std::optional<Reduction> reduction_;
 };
 
@@ -105,6 +106,11 @@ void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePa
   options.threads = threads;
   options.measure_every = measure_every;
   new (self) Reducer(make_layout(std::move(layout)), std::move(options));
+}
+
+nb::object link_of(const Reducer& reducer) {
+  if (!reducer.link().is_known()) return nb::none();
+  return nb::make_tuple(reducer.link().bytes_per_second, reducer.link().round_seconds);
 }
 
 nb::dict counters_of(const Reducer& reducer) {
@@ -191,6 +197,11 @@ void bind_reducer(nb::module_& module) {
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")
+      .def("measure_link", [](Reducer& self, int lane) { return BucketReduction(std::nullopt, self.measure_link(lane)); },
+           nb::arg("lane"), nb::keep_alive<0, 1>(),
+           "A reduction of nothing that finds out what the link can do; by all workers, before anything else is reduced.")
+      .def_prop_ro("link", &link_of, "(bytes a second, seconds a round), or None where it was not measured.")
+      .def_prop_ro("chooses_by_link", &Reducer::chooses_by_link, "Whether measure_link() changes anything.")
       .def_prop_ro("fingerprint", &Reducer::fingerprint)
       .def_prop_ro("description", &Reducer::description)
       .def_prop_ro("compressors", &compressors_of, "The canonical spec of every parameter.")

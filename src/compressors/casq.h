@@ -43,6 +43,7 @@ class Casq : public Compressor, private PieceCodec {
   Casq(int bits, std::uint64_t retrain, Signs signs, Reduce reduce);
 
   Exchange exchange(Work& work, Context& context) const override;
+  bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
   bool needs_preparation(std::uint64_t steps) const override;
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;

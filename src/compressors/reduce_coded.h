@@ -13,7 +13,7 @@ namespace thinwire {
 enum class Reduce {
   kGather,   // gather_and_average
   kScatter,  // scatter_reduce
-  kAuto,     // whichever sends less, by worker count and length; the same choice on every worker
+  kAuto,     // whichever is sooner done, by the link if it is known; the same choice on every worker
 };
 
 // `text`: "gather", "scatter" or "auto".

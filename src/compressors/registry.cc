@@ -30,7 +30,7 @@ SpecParameter feedback(const char* default_value) {
 SpecParameter reduce() {
   return {.name = "reduce", .kind = Kind::kChoice, .default_value = "gather", .choices = {"auto", "gather", "scatter"},
           .help = "gather: every worker decodes all codes; scatter: owners average and encode again, so that traffic does not "
-                  "grow with the workers; auto: whichever sends less"};
+                  "grow with the workers; auto: whichever is sooner done, by the link if it was measured"};
 }
 
 Row none() {
@@ -108,18 +108,12 @@ Row s2() {
                            .help = "mode=sketch: the sketch's rows, of which the median counts"},
                           {.name = "shrink", .kind = Kind::kChoice, .default_value = "on", .choices = {"off", "on"},
                            .help = "mode=sketch: estimates are made smaller, to be contractive; off: feedback diverges"},
-                          {.name = "link", .kind = Kind::kReal, .default_value = "1", .minimum = 1e-6, .maximum = 1e6,
-                           .choices = {}, .help = "mode=auto: Gb/s that a worker sends"},
-                          {.name = "latency", .kind = Kind::kReal, .default_value = "200", .minimum = 0, .maximum = 1e9,
-                           .choices = {}, .help = "mode=auto: microseconds of a round"},
                           {.name = "feedback", .kind = Kind::kChoice, .default_value = "auto", .choices = {"auto", "off", "on"},
                            .help = "error feedback; auto: on for mode=sketch, where something is lost, else what a further stage wants"}},
            .reference = "arXiv 2110.02140; ICASSP 2022"},
           [](const SpecValues& values, Made next) -> Made {
             S2Options options{.mode = s2_mode_of(values.choice("mode")),
-                              .block = static_cast<std::uint64_t>(values.integer("block")),
-                              .link = values.real("link"),
-                              .latency = values.real("latency")};
+                              .block = static_cast<std::uint64_t>(values.integer("block"))};
             options.sketching = {values.real("ratio"), std::stoi(values.choice("tables")), values.choice("shrink") == "on"};
             return std::make_unique<S2>(options, std::move(next));
           }};

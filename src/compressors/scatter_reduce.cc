@@ -180,6 +180,18 @@ bool all_finite(const Shards& shards, std::span<const std::byte> all) {
 
 }  // namespace
 
+ScatteredBytes scattered_bytes(const PieceCodec& codec, const Work& work, Context& context) {
+  ScatteredBytes bytes;
+  const auto shards = context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()));
+  std::fill(shards.begin(), shards.end(), 0);
+  for (const Piece& piece : work.pieces) {
+    const std::size_t encoded = codec.encoded_bytes(piece.gradient.size());
+    bytes.all += encoded;
+    bytes.longest_shard = std::max(bytes.longest_shard, shards[owner_of(piece, shards.size())] += encoded);
+  }
+  return bytes;
+}
+
 Exchange scatter_reduce(const PieceCodec& codec, Work& work, Context& context) {
   const Shards shards(codec, work, context);
   const std::size_t all_bytes = shards.bytes() * shards.count();

@@ -13,6 +13,13 @@
 
 namespace thinwire {
 
+// What scatter_reduce() will send, without headers.
+struct ScatteredBytes {
+  std::size_t all = 0;            // of the codes of all pieces
+  std::size_t longest_shard = 0;  // of those that one worker owns
+};
+ScatteredBytes scattered_bytes(const PieceCodec& codec, const Work& work, Context& context);
+
 Exchange scatter_reduce(const PieceCodec& codec, Work& work, Context& context);
 
 }  // namespace thinwire

@@ -11,6 +11,7 @@
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "thinwire/collective.h"
+#include "thinwire/link.h"
 #include "thinwire/trace.h"
 
 namespace thinwire {
@@ -65,6 +66,9 @@ class Context {
   // Time is counted for this phase from now on; a strategy says when decoding begins.
   void enter(Phase phase) { clock_.enter(phase); }
   PhaseClock& clock() { return clock_; }
+
+  // What is known of the link, the same on every worker.
+  Link link;
 
   // What the collectives awaited from now on are for.
   Purpose purpose = Purpose::kPayload;

@@ -1,6 +1,7 @@
 #include "thinwire/reducer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -8,6 +9,7 @@
 #include "core/thread_pool.h"
 #include "kernels/statistics.h"
 #include "reducer/bucket_reduction.h"
+#include "reducer/link_probe.h"
 #include "reducer/plan.h"
 #include "reducer/policy.h"
 #include "reducer/reduction.h"
@@ -24,12 +26,22 @@ void check(const ReducerOptions& options) {
     throw ArgumentError("rank is " + std::to_string(options.rank) + "; with " + std::to_string(options.world_size) +
                         " workers it must be from 0 to " + std::to_string(options.world_size - 1));
   if (options.lanes < 1) throw ArgumentError("lanes is " + std::to_string(options.lanes) + "; it must be at least 1");
+  const auto is_sensible = [](double figure) { return std::isfinite(figure) && figure >= 0; };
+  if (!is_sensible(options.link.bytes_per_second) || !is_sensible(options.link.round_seconds))
+    throw ArgumentError("link has " + std::to_string(options.link.bytes_per_second) + " bytes a second and " +
+                        std::to_string(options.link.round_seconds) + " seconds a round; neither may be negative or not finite");
   if (options.threads < 1 || options.threads > kMostThreads)
     throw ArgumentError("threads is " + std::to_string(options.threads) + "; it must be from 1 to " +
                         std::to_string(kMostThreads));
 }
 
 std::string quoted(const std::string& name) { return "parameter '" + name + "'"; }
+
+std::string text_of(const Link& link) {
+  if (!link.is_known()) return "link unknown";
+  return "link of " + std::to_string(link.bytes_per_second) + " bytes a second and " + std::to_string(1e6 * link.round_seconds) +
+         " us a round";
+}
 
 }  // namespace
 
@@ -40,12 +52,15 @@ struct Reducer::Impl {
         policy(layout, options),
         slots(layout.parameters().size()),
         threads(options.threads),
-        lanes(static_cast<std::size_t>(options.lanes)) {}
+        lanes(static_cast<std::size_t>(options.lanes)),
+        link(options.link) {}
 
   void check_gradients(std::span<const ParameterGradient> gradients) const;
   const BucketPlan& plan_of(const std::vector<std::uint32_t>& parameters);
   double plain_traffic(std::span<const ParameterGradient> gradients) const;
   void check_state(const ParameterState& state, std::size_t index) const;
+  Lane& free_lane(int lane);
+  Context context_of(Lane& lane);
 
   const Layout layout;
   const ReducerOptions options;
@@ -53,6 +68,7 @@ struct Reducer::Impl {
   std::vector<ParameterSlot> slots;
   ThreadPool threads;
   std::vector<Lane> lanes;
+  Link link;
   CounterTotal counters;
   std::mutex plans_mutex;
   std::map<std::vector<std::uint32_t>, BucketPlan> plans;  // by the bucket's parameters
@@ -98,26 +114,53 @@ Reducer::Reducer(Layout layout, ReducerOptions options)
 
 Reducer::~Reducer() = default;
 
+Lane& Reducer::Impl::free_lane(int lane) {
+  if (lane < 0 || lane >= options.lanes)
+    throw ArgumentError("there is no lane " + std::to_string(lane) + "; this reducer has " + std::to_string(options.lanes));
+  Lane& memory = lanes[static_cast<std::size_t>(lane)];
+  if (memory.busy)
+    throw ArgumentError("lane " + std::to_string(lane) + " has a reduction in flight; finish or destroy it first");
+  return memory;
+}
+
+Context Reducer::Impl::context_of(Lane& lane) {
+  Context context(options.rank, options.world_size, options.seed, lane.scratch, threads);
+  context.link = link;
+  return context;
+}
+
 Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane, double loss_scale) {
-  if (lane < 0 || lane >= impl_->options.lanes)
-    throw ArgumentError("there is no lane " + std::to_string(lane) + "; this reducer has " + std::to_string(impl_->options.lanes));
   if (!(loss_scale > 1e-30 && loss_scale < 1e30))
     throw ArgumentError("loss_scale is " + std::to_string(loss_scale) + "; it must be between 1e-30 and 1e30");
   impl_->check_gradients(gradients);
-  Lane& memory = impl_->lanes[static_cast<std::size_t>(lane)];
-  if (memory.busy)
-    throw ArgumentError("lane " + std::to_string(lane) + " has a reduction in flight; finish or destroy it first");
+  Lane& memory = impl_->free_lane(lane);
   memory.gradients.assign(gradients.begin(), gradients.end());
   memory.parameters.clear();
   for (const ParameterGradient& gradient : gradients) memory.parameters.push_back(gradient.parameter);
   const BucketPlan& plan = impl_->plan_of(memory.parameters);
 
-  const Context context(impl_->options.rank, impl_->options.world_size, impl_->options.seed, memory.scratch, impl_->threads);
-  std::unique_ptr<Reduction::State> state(new Reduction::State(memory, impl_->counters, context, impl_->options.trace, lane));
+  std::unique_ptr<Reduction::State> state(
+      new Reduction::State(memory, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
   state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
   state->exchange = reduce_bucket({impl_->layout, plan, impl_->slots, memory, state->context, state->counters, loss_scale,
                                    impl_->options.measure_every});
   return Reduction(std::move(state));
+}
+
+Reduction Reducer::measure_link(int lane) {
+  Lane& memory = impl_->free_lane(lane);
+  std::unique_ptr<Reduction::State> state(
+      new Reduction::State(memory, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
+  state->exchange = probe_link(state->context, impl_->link);
+  return Reduction(std::move(state));
+}
+
+const Link& Reducer::link() const { return impl_->link; }
+
+bool Reducer::chooses_by_link() const {
+  for (std::size_t i = 0; i < impl_->slots.size(); ++i)
+    if (impl_->policy.compressor_of(i).compressor->chooses_by_link()) return true;
+  return false;
 }
 
 std::string Reducer::description() const {
@@ -127,7 +170,7 @@ std::string Reducer::description() const {
   if (options.rules.empty()) text += " none;";
   return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
          std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
-         std::to_string(options.lanes) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
+         std::to_string(options.lanes) + ", " + text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
          std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
 }
 

@@ -10,6 +10,9 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <utility>
+
+#include <sys/resource.h>
 
 #include "thinwire/errors.h"
 #include "tool/samples.h"
@@ -28,6 +31,14 @@ double agree(CollectiveKind kind, double mine, Communicator& communicator) {
 
 double mean_over_workers(double mine, Communicator& communicator) {
   return agree(CollectiveKind::kSum, mine, communicator) / communicator.world_size();
+}
+
+// Of all threads of this process, so far.
+double processor_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 // Reduces a gradient bucket by bucket, each in its lane; lanes are threads.
@@ -86,18 +97,24 @@ class Measurement {
 
   AllreduceFigures run() {
     pass(plain_);  // touches memory, opens connections
+    Reduction probe = compressed_.measure_link();
+    thinwire::run(probe, *lanes_[0]);
+    figures_.link = compressed_.link();
     const std::vector<float> exact = buffer_;
     figures_.first_seconds = pass(compressed_);
     compare_means();
     figures_.nmse_mean = error_against(exact);
     const Counters plain_before = plain_.counters(), before = compressed_.counters();
     double on_wire = 0, plain_on_wire = 0;
+    processor_seconds_ = 0;
     for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
       const double first = wire_bytes();
       figures_.plain_seconds.push_back(pass(plain_));
+      figures_.plain_processor_seconds += std::exchange(processor_seconds_, 0);
       const double second = wire_bytes();
       if (trace_) trace_->take();
       figures_.seconds.push_back(pass(compressed_));
+      figures_.processor_seconds += std::exchange(processor_seconds_, 0);
       plain_on_wire += second - first;
       on_wire += wire_bytes() - second;
     }
@@ -125,9 +142,11 @@ class Measurement {
   double pass(Reducer& reducer) {
     std::ranges::copy(gradient_, buffer_.begin());
     agree(CollectiveKind::kMax, 0, *lanes_[0]);
+    const double processor_before = processor_seconds();
     const auto start = std::chrono::steady_clock::now();
     Pass(reducer, buffer_, lanes_).run();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    processor_seconds_ += processor_seconds() - processor_before;
     return agree(CollectiveKind::kMax, seconds, *lanes_[0]);
   }
 
@@ -165,6 +184,8 @@ class Measurement {
     const auto each = [&](double total) { return mean_over_workers(total / options_.repetitions, *lanes_[0]); };
     figures_.plain_traffic_bytes = each(plain.traffic_bytes - plain_before.traffic_bytes);
     figures_.traffic_bytes = each(after.traffic_bytes - before.traffic_bytes);
+    figures_.processor_seconds = each(figures_.processor_seconds / options_.workers_of_process);
+    figures_.plain_processor_seconds = each(figures_.plain_processor_seconds / options_.workers_of_process);
     figures_.codec_seconds = each(after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds);
   }
 
@@ -175,6 +196,7 @@ class Measurement {
   Reducer compressed_;
   const std::vector<float> gradient_;
   std::vector<float> buffer_;
+  double processor_seconds_ = 0;  // in the passes since it was last taken
   AllreduceFigures figures_;
 };
 

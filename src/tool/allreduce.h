@@ -17,9 +17,10 @@ struct AllreduceOptions {
   std::string compressor;
   std::uint64_t elements = 25'600'000;
   std::uint64_t bucket_elements = 655'360;  // 2.5 MiB; uncompressed: kBucketElements
-  int lanes = 2;
+  int lanes = 4;
   int threads = 1;  // of a worker, that encode and decode for all its lanes
   int repetitions = 7;
+  int workers_of_process = 1;  // that share its processor time
   std::uint64_t seed = 0;
   std::optional<std::string> trace;      // file
   std::optional<std::string> interface;  // whose counter is read
@@ -32,8 +33,11 @@ struct AllreduceFigures {
   double traffic_bytes = 0;           // that a worker sends, without those of the first; mean over workers
   double plain_traffic_bytes = 0;
   double codec_seconds = 0;  // encoding and decoding, all lanes; mean over workers
+  double processor_seconds = 0;  // of all a worker's threads, the system's part included, in one reduction; mean over workers
+  double plain_processor_seconds = 0;
   std::optional<double> wire_bytes;        // that left the interface in one reduction, headers and all; mean over workers
   std::optional<double> plain_wire_bytes;
+  Link link;                        // as measured beforehand
   std::optional<double> nmse_mean;  // of the first mean, against the uncompressed one
 };
 

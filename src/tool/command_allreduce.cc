@@ -49,6 +49,8 @@ struct Report {
   }
 };
 
+std::optional<double> if_known(const Link& link, double value) { return link.is_known() ? std::optional(value) : std::nullopt; }
+
 ordered_json number(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
 
 void print_json(const Report& report, const Options& options) {
@@ -63,8 +65,12 @@ void print_json(const Report& report, const Options& options) {
                             {"plain_traffic_bytes", figures.plain_traffic_bytes},
                             {"wire_bytes", number(figures.wire_bytes)},
                             {"plain_wire_bytes", number(figures.plain_wire_bytes)},
+                            {"link_gbps", number(if_known(figures.link, 8e-9 * figures.link.bytes_per_second))},
+                            {"round_seconds", number(if_known(figures.link, figures.link.round_seconds))},
                             {"break_even_gbps", number(report.break_even_gbps())},
                             {"codec_seconds", figures.codec_seconds},
+                            {"processor_seconds", figures.processor_seconds},
+                            {"plain_processor_seconds", figures.plain_processor_seconds},
                             {"first_seconds", figures.first_seconds},
                             {"nmse_mean", number(figures.nmse_mean)},
                             {"lanes", options.measured.lanes},
@@ -93,6 +99,11 @@ void print_for_people(const Report& report, const Options& options) {
   if (figures.wire_bytes)
     table.add({"counted at the interface", short_bytes(*figures.wire_bytes) + " instead of " + short_bytes(*figures.plain_wire_bytes)});
   table.add({"encoding and decoding", seconds(figures.codec_seconds) + " of all lanes together"});
+  table.add({"processor time of a worker", seconds(figures.processor_seconds) + " instead of " +
+                                               seconds(figures.plain_processor_seconds)});
+  if (figures.link.is_known())
+    table.add({"the link, as measured", short_number(8e-9 * figures.link.bytes_per_second) + " Gb/s, " +
+                                            seconds(figures.link.round_seconds) + " a round"});
   const auto even = report.break_even_gbps();
   table.add({"worth it below", even ? short_number(*even) + " Gb/s, even if nothing overlapped" : "-"});
   table.add({"error of the mean", (figures.nmse_mean ? short_number(*figures.nmse_mean) : "-") + std::string(" of its energy")});
@@ -148,6 +159,8 @@ void work(Lanes& lanes, const Options& options) {
 
 void run_threads(const Options& options) {
   std::vector<Lanes> workers(static_cast<std::size_t>(options.threads));
+  Options of_each = options;
+  of_each.measured.workers_of_process = options.threads;
   for (int lane = 0; lane < options.measured.lanes; ++lane) {
     auto ends = make_local_communicators(options.threads, options.patience());
     for (std::size_t rank = 0; rank < workers.size(); ++rank) workers[rank].push_back(std::move(ends[rank]));
@@ -159,7 +172,7 @@ void run_threads(const Options& options) {
     for (Lanes& lanes : workers)
       threads.emplace_back([&] {
         try {
-          work(lanes, options);
+          work(lanes, of_each);
         } catch (...) {
           const std::lock_guard lock(mutex);
           if (!failure) failure = std::current_exception();
@@ -207,7 +220,7 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default 655,360")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
-  app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default 2")->type_name("L")->check(whole_number(1, 64));
+  app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default 4")->type_name("L")->check(whole_number(1, 64));
   app->add_option("--threads", measured.threads, "Threads of each worker that encode and decode; default 1")
       ->type_name("T")
       ->check(whole_number(1, kMostThreads));
@@ -230,6 +243,9 @@ each that opens connections and trains clusters; uncompressed in buckets of 25 M
   traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
   wire_bytes       with --interface: what its counter adds up to in one reduction, headers included
   codec_seconds    encoding and decoding in one reduction, over all lanes
+  processor_seconds  of all a worker's threads and of the system for them, in one reduction
+  link_gbps, round_seconds  what a worker sends while all do so, and a round that moves next to nothing takes, as
+                   measured beforehand; `reduce=auto` chooses by them
   break_even_gbps  8 (plain_traffic_bytes - traffic_bytes) / codec_seconds: on slower links compressing
                    pays even where nothing overlaps
   nmse_mean        |compressed mean - uncompressed mean|^2 / |uncompressed mean|^2, of the first

@@ -13,17 +13,18 @@ import torch
 import torch.distributed as dist
 from small_models import backward, batch, ddp, gradients
 from thinwire import PayloadError, PeerError, StateError
+from thinwire.torch.lanes import BucketJob
 from worker_pool import WorkerPool, pool
 
 TIMEOUT = 5  # seconds
 SPECS = ["casq:bits=2", "casq:bits=2,reduce=scatter"]
 
 
-def begin(spec=SPECS[0]):
+def begin(spec=SPECS[0], timeout=TIMEOUT):
     """A model in the middle of its training: DDP has rebuilt its buckets."""
     model = ddp()
     # One message a bucket, so that a parameter's memory changes with its steps and not before.
-    attachment = thinwire.torch.attach(model, spec, timeout=TIMEOUT, small_uncompressed=False)
+    attachment = thinwire.torch.attach(model, spec, timeout=timeout, small_uncompressed=False)
     for step in range(3):
         backward(model, batch(step, dist.get_rank()))
     return model, attachment
@@ -72,6 +73,20 @@ def raise_on_one(bad_rank):
     outcome = fails(model, attachment)
     further_use(model, attachment)
     return outcome
+
+
+def fail_in_one_lane(bad_rank):
+    """Seconds until a survivor knows and has its state; the worker that failed lives on and does nothing more."""
+    model, attachment = begin(timeout=20 * TIMEOUT)
+    dist.barrier()
+    if dist.get_rank() == bad_rank:
+        job = BucketJob(None, torch.zeros(1), [0], 1.0)  # no reducer
+        attachment._lanes.submit(0, job)
+        job.done.wait()
+        return None
+    start = time.monotonic()
+    fails(model, attachment)
+    return time.monotonic() - start
 
 
 def die_or_stop(bad_rank, how, spec):
@@ -137,6 +152,11 @@ def test_an_exception_reaches_its_own_script_and_ends_the_others(own_pool):
         assert kind == PeerError.__name__ and "another worker" in text
         assert seconds < TIMEOUT + 2
     assert own_pool.close() == [0, 0, 0]
+
+
+def test_a_worker_that_fails_in_one_lane_leaves_them_all(own_pool):
+    for seconds in own_pool.run(fail_in_one_lane, 1)[::2]:
+        assert seconds < 10 * TIMEOUT
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -61,6 +61,8 @@ def attach(
         the periods at which compressors train, so that what is measured is of every age.
     backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
 
+    Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so.
+
     Buckets in CUDA memory are brought to the host and back. Raises ArgumentError for what cannot work and for arguments
     that differ between workers, on all of them.
     """
@@ -101,9 +103,10 @@ def attach(
         error = caught
     shake_hands(group, terms, error)
 
-    attachment = Attachment(
-        ddp_model, parameters, reducer, Lanes(group, lanes, timeout, backend), scaler, _terms(parameters, reducer, seed)
-    )
+    made_lanes = Lanes(group, lanes, timeout, backend)
+    if reducer.chooses_by_link:
+        made_lanes.measure_link(reducer)
+    attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, _terms(parameters, reducer, seed))
     slot.attachment = attachment
     ddp_model.join_hook = refuse_join
     if not ddp_model._comm_hooks:

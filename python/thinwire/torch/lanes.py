@@ -6,6 +6,7 @@ a bucket goes to the same lane on every worker, and a lane finishes it before it
 
 import queue
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -59,10 +60,15 @@ class Failure:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.error: BaseException | None = None
+        self.lanes: list[Lane] = []  # which all leave their groups then
 
     def set(self, error: BaseException) -> None:
         with self._lock:
-            self.error = self.error or error
+            if self.error is not None:
+                return
+            self.error = error
+        for lane in self.lanes:
+            lane.leave()
 
     def check(self) -> None:
         if self.error is not None:
@@ -78,12 +84,16 @@ class Lane:
         self._communicator: GroupCommunicator | None = GroupCommunicator(group)
         self._failure = failure
         self._stage = HostStage()
-        self._jobs: queue.SimpleQueue[BucketJob | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[BucketJob | Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"thinwire-lane-{index}", daemon=True)
         self._thread.start()
 
     def submit(self, job: BucketJob) -> None:
         self._jobs.put(job)
+
+    def leave(self) -> None:
+        """This worker has failed: so that peers need not wait for the timeout, an idle lane leaves its group too."""
+        self._jobs.put(self._leave_group)
 
     def close(self) -> None:
         """Ends the thread; one that waits for its peers is left behind, to end by the group's timeout."""
@@ -95,6 +105,9 @@ class Lane:
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
+            if not isinstance(job, BucketJob):
+                job()
+                continue
             error = None
             try:
                 self._average(job)
@@ -109,12 +122,19 @@ class Lane:
     def _average(self, job: BucketJob) -> None:
         self._failure.check()
         with self._stage.on_host(job.bucket, job.ready) as bucket:
-            with closing(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale)) as reduction:
-                while (collective := reduction.next()) is not None:
-                    self._failure.check()
-                    self._perform(collective)
+            self._run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
             job.sparse.take_mean()
+
+    def measure_link(self, reducer: _native.Reducer) -> None:
+        """In the caller's thread, while no bucket is on its way."""
+        self._run(reducer.measure_link(self.index))
+
+    def _run(self, reduction: _native.Reduction) -> None:
+        with closing(reduction):
+            while (collective := reduction.next()) is not None:
+                self._failure.check()
+                self._perform(collective)
 
     def _perform(self, collective: _native.Collective) -> None:
         try:
@@ -143,6 +163,11 @@ class Lanes:
         self._lanes = [
             Lane(index, _new_group_like(group, timeout, backend), self.failure) for index in range(count)
         ]
+        self.failure.lanes = self._lanes
+
+    def measure_link(self, reducer: _native.Reducer) -> None:
+        """On all workers, before the first bucket."""
+        self._lanes[0].measure_link(reducer)
 
     def submit(self, index: int, job: BucketJob) -> None:
         """Bucket ``index`` goes to the same lane on every worker."""
