@@ -204,8 +204,8 @@ Exchange Casq::prepare(std::span<const ParameterView* const> parameters, Context
   });
 }
 
-std::size_t Casq::encoded_bytes(std::size_t elements) const {
-  return clusters() * sizeof(float) + kernels::packed_bytes(elements, bits_);
+std::size_t Casq::encoded_bytes(const Piece& piece) const {
+  return clusters() * sizeof(float) + kernels::packed_bytes(piece.gradient.size(), bits_);
 }
 
 void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const {
@@ -237,7 +237,7 @@ void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span
   ByteWriter(table_bytes).write_all(std::span<const float>(table));
 }
 
-void Casq::check(std::span<const std::byte> encoded, std::size_t /*elements*/) const {
+void Casq::check(std::span<const std::byte> encoded, const Piece& /*piece*/) const {
   Table means;
   const auto table = std::span<float>(means).first(clusters());
   ByteReader(encoded, "a chunk of casq").read_into(table);
@@ -245,7 +245,8 @@ void Casq::check(std::span<const std::byte> encoded, std::size_t /*elements*/) c
     throw PayloadError("a chunk of casq holds a cluster mean that is not finite");
 }
 
-void Casq::decode(std::span<const std::byte> encoded, float weight, bool add, std::span<float> mean) const {
+void Casq::decode(std::span<const std::byte> encoded, const Piece& /*piece*/, float weight, bool add,
+                  std::span<float> mean) const {
   ByteReader reader(encoded, "a chunk of casq");
   Table means;
   const auto table = std::span<float>(means).first(clusters());

@@ -50,10 +50,10 @@ class Casq : public Compressor, private PieceCodec {
  private:
   std::uint8_t wire_id() const override { return kWireId; }
   std::uint8_t wire_version() const override { return kWireVersion; }
-  std::size_t encoded_bytes(std::size_t elements) const override;
+  std::size_t encoded_bytes(const Piece& piece) const override;
   void encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const override;
-  void check(std::span<const std::byte> encoded, std::size_t elements) const override;
-  void decode(std::span<const std::byte> encoded, float weight, bool add, std::span<float> mean) const override;
+  void check(std::span<const std::byte> encoded, const Piece& piece) const override;
+  void decode(std::span<const std::byte> encoded, const Piece& piece, float weight, bool add, std::span<float> mean) const override;
 
   std::size_t clusters() const { return std::size_t{1} << bits_; }
 
