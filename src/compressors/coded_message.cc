@@ -73,4 +73,9 @@ void CodedMessage::check_codes(std::span<const std::byte> message) const {
   for (std::size_t i = 0; i < pieces_.size(); ++i) codec_.check(code(message, i), *pieces_[i]);
 }
 
+void CodedMessage::check_used_codes(std::span<const std::byte> message) const {
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (used(message, i)) codec_.check(code(message, i), *pieces_[i]);
+}
+
 }  // namespace thinwire

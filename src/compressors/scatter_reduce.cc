@@ -174,7 +174,7 @@ bool all_finite(const Shards& shards, std::span<const std::byte> all) {
   for (std::size_t owner = 0; owner < shards.count(); ++owner)
     finite = shards.format(owner).read_header(shards.shard(all, owner), static_cast<int>(owner)) && finite;
   for (std::size_t owner = 0; finite && owner < shards.count(); ++owner)
-    shards.format(owner).check_codes(shards.shard(all, owner));
+    shards.format(owner).check_used_codes(shards.shard(all, owner));
   return finite;
 }
 

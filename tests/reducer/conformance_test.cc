@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -33,15 +34,16 @@ constexpr bool kEveryNumber = false;
 constexpr bool kEveryNumber = true;
 #endif
 
-// Values of a parameter that are worth a case.
+// Values of a parameter that are worth a case: of numbers the default, the ends and the middle.
 std::vector<std::string> values_of(const SpecParameter& parameter) {
   if (parameter.kind == SpecParameter::Kind::kChoice) return parameter.choices;
   const bool small_range = parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16;
   if (!small_range || !kEveryNumber) return {parameter.default_value};
-  std::vector<std::string> values;
-  for (auto value = static_cast<int>(parameter.minimum); value <= static_cast<int>(parameter.maximum); ++value)
-    values.push_back(std::to_string(value));
-  return values;
+  std::set<int> values{static_cast<int>(parameter.minimum), std::stoi(parameter.default_value), static_cast<int>(parameter.maximum)};
+  values.insert(static_cast<int>(parameter.minimum + parameter.maximum) / 2);
+  std::vector<std::string> texts;
+  for (const int value : values) texts.push_back(std::to_string(value));
+  return texts;
 }
 
 // What the parameters' ranges do not say is worth a case: values that make others matter.
