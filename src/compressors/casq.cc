@@ -83,7 +83,7 @@ Exchange Casq::prepare(std::span<const ParameterView* const> parameters, Context
   std::fill(counts.begin(), counts.end(), 0);
   threads.for_each(parameters.size(), counted_elements(parameters), [&](std::size_t i, std::size_t thread) {
     const auto chunk = chunks.subspan(thread * kChunkElements, kChunkElements);
-    const auto energy = static_cast<float>(count_values(*parameters[i], chunk, counts_of(i)));
+    const auto energy = static_cast<float>(count_values(*parameters[i], options_.scope, chunk, counts_of(i)));
     energies[i] = std::isfinite(energy) ? energy : 0.0f;
   });
   Await round = context.sum(counts);

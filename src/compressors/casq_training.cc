@@ -3,10 +3,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compressors/casq_chunk.h"
+
 namespace thinwire {
 namespace {
 
 constexpr std::uint64_t kTrainingChunks = 32;
+
+// Values of one scale. Returns their sum of squares, 0 if they cannot be counted.
+double count_part(std::span<const float> values, std::span<std::int32_t> counts) {
+  const kernels::Magnitudes magnitudes = kernels::measure(values);
+  const float scale = magnitudes.sum_abs / static_cast<float>(values.size());
+  const float inverse = 1.0f / scale;
+  if (!magnitudes.finite || !std::isfinite(inverse) || !(scale > 0)) return 0;
+  kernels::add_to_histogram(values, inverse, counts);
+  return static_cast<double>(magnitudes.sum_squares);
+}
 
 }  // namespace
 
@@ -27,7 +39,8 @@ std::vector<std::int32_t> laplace_histogram() {
   return counts;
 }
 
-double count_values(const ParameterView& parameter, std::span<float> chunk, std::span<std::int32_t> counts) {
+double count_values(const ParameterView& parameter, Scope scope, std::span<float> chunk, std::span<std::int32_t> counts) {
+  const std::size_t part = scope == Scope::kBlock ? CasqChunk::kBlockElements : kChunkElements;
   const std::uint64_t chunks = (parameter.elements() + kChunkElements - 1) / kChunkElements;
   const std::uint64_t counted = std::min(chunks, kTrainingChunks);
   double energy = 0;
@@ -36,13 +49,9 @@ double count_values(const ParameterView& parameter, std::span<float> chunk, std:
     const std::uint64_t first = i * chunks / counted * kChunkElements;
     const auto values = chunk.first(std::min(kChunkElements, parameter.elements() - first));
     parameter.read(first, values);
-    const kernels::Magnitudes magnitudes = kernels::measure(values);
-    const float scale = magnitudes.sum_abs / static_cast<float>(values.size());
-    const float inverse = 1.0f / scale;
     elements += values.size();
-    if (!magnitudes.finite || !std::isfinite(inverse) || !(scale > 0)) continue;
-    kernels::add_to_histogram(values, inverse, counts);
-    energy += static_cast<double>(magnitudes.sum_squares);
+    for (std::size_t begin = 0; begin < values.size(); begin += part)
+      energy += count_part(values.subspan(begin, std::min(part, values.size() - begin)), counts);
   }
   return elements > 0 ? energy * static_cast<double>(parameter.elements()) / static_cast<double>(elements) : 0;
 }

@@ -20,9 +20,10 @@ std::vector<float> trained_thresholds(std::span<const std::int32_t> counts, int 
 // resemble more than any other that needs no parameter.
 std::vector<std::int32_t> laplace_histogram();
 
-// Adds values of a parameter, normalised by their chunk's mean magnitude, to its histogram: a million at most, chunks spread
-// evenly where there are more. Returns their sum of squares, as of all its elements. chunk: room for kChunkElements.
-double count_values(const ParameterView& parameter, std::span<float> chunk, std::span<std::int32_t> counts);
+// Adds values of a parameter, normalised by the mean magnitude of their chunk (or block), to its histogram: a million at
+// most, chunks spread evenly where there are more. Returns their sum of squares, as of all its elements. chunk: room for
+// kChunkElements.
+double count_values(const ParameterView& parameter, Scope scope, std::span<float> chunk, std::span<std::int32_t> counts);
 // How many of the parameters' elements that looks at.
 std::uint64_t counted_elements(std::span<const ParameterView* const> parameters);
 
