@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import thinwire
 
-CHUNK = 32768
+from bench.casq_prediction import CHUNK, decode, predicted_error
 
 
 def sample(name, elements, seed=3):
@@ -27,10 +27,6 @@ def real_gradient():
 
     gradients, _ = record_gradients(seed=0, steps=30, workers=1, batch=32)
     return gradients[0]
-
-
-def decode(values, spec):
-    return thinwire.exchange([values], f"casq:feedback=off,{spec}")
 
 
 @pytest.mark.parametrize("allocate", ["entropy", "density", "entropy-centre", "entropy-centre-density"])
@@ -58,65 +54,6 @@ def test_thresholds_are_near_those_of_the_values_themselves():
 # --- predicted error
 
 
-def clusters_of(values, bits):
-    """The values of the clusters of every chunk, told from what they decode to without tables."""
-    decoded, _ = decode(values, f"bits={bits}")
-    chunks = []
-    for first in range(0, len(values), CHUNK):
-        part, centres = values[first : first + CHUNK].astype(np.float64), decoded[first : first + CHUNK]
-        chunks.append([part[centres == c] for c in np.unique(centres)])
-    return chunks
-
-
-def predicted_by_rank(clusters, entries, in_order=False):
-    """Cluster after cluster, the largest variance first, becomes exact: a further bucket saves the variance. In a gradient's
-    own order neighbours are alike, and what shares a bucket varies less than the cluster."""
-    error = 0
-    for cluster in sorted(clusters, key=lambda cluster: -cluster.var()):
-        n, buckets = len(cluster), min(len(cluster), 1 + entries)
-        neighbours = in_order and 1 < buckets < n
-        error += n * local_variance(cluster, n / buckets) if neighbours else (n - buckets) * cluster.var()
-        entries -= buckets - 1
-    return error
-
-
-def local_variance(cluster, load):
-    """Mean squared distance from the mean of `load` neighbours, from how much entries at each distance differ."""
-
-    def of_whole(k):
-        differences = [np.mean((cluster[d:] - cluster[:-d]) ** 2) for d in range(1, k)]
-        return sum((k - d) * difference for d, difference in enumerate(differences, 1)) / k**2
-
-    low = int(load)
-    share = (load - low) * (low + 1) / load  # of entries that are in the larger buckets
-    return (1 - share) * of_whole(low) + share * of_whole(low + 1)
-
-
-def predicted_by_hash(clusters, entries):
-    """Bucket after bucket goes where it saves most: n v (1 - (1 - exp(-load)) / load), by small steps."""
-
-    def error(n, variance, buckets):
-        load = n / buckets
-        return n * variance * (1 - (1 - np.exp(-load)) / load)
-
-    step = max(1, entries // 400)
-    statistics = [(len(cluster), cluster.var()) for cluster in clusters]
-    buckets = [1] * len(clusters)
-    while entries > 0:
-        saved = [error(n, v, m) - error(n, v, m + step) for (n, v), m in zip(statistics, buckets)]
-        buckets[int(np.argmax(saved))] += step
-        entries -= step
-    return sum(error(n, v, m) for (n, v), m in zip(statistics, buckets))
-
-
-def predicted(values, bits, table, predict):
-    """Of all chunks, as a share of the energy. A cluster without entries keeps its bucket."""
-    sizes = [min(CHUNK, len(values) - first) for first in range(0, len(values), CHUNK)]
-    chunks = zip(clusters_of(values, bits), sizes)
-    error = sum(predict(clusters, int(table * size) + 2**bits - len(clusters)) for clusters, size in chunks)
-    return error / float((values.astype(np.float64) ** 2).sum())
-
-
 @pytest.mark.parametrize("assign", ["rank", "hash"])
 @pytest.mark.parametrize("table", [0.01, 0.1])
 @pytest.mark.parametrize("bits", [1, 2, 3])
@@ -125,11 +62,9 @@ def test_error_is_as_predicted(name, bits, table, assign):
     values = sample(name, 100_000) if name in ("gaussian", "laplace", "student") else real_gradient()
     if name == "shuffled":
         values = np.random.default_rng(5).permutation(values)
-    predict = predicted_by_rank if assign == "rank" else predicted_by_hash
-    if name == "real" and assign == "rank":
-        predict = functools.partial(predicted_by_rank, in_order=True)
     _, figures = decode(values, f"bits={bits},table={table},assign={assign}")
-    assert figures["nmse_worker"] == pytest.approx(predicted(values, bits, table, predict), rel=0.1)
+    predicted = predicted_error(values, bits, table, assign, in_order=name == "real")
+    assert figures["nmse_worker"] == pytest.approx(predicted, rel=0.1)
 
 
 def test_a_table_as_long_as_the_gradient_is_exact_by_rank():

@@ -155,7 +155,7 @@ def test_compressors_for_people():
 def test_one_compressor_in_full():
     text = succeed("compressors", "casq")
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
-    assert "bits" in text and "bf16" not in text
+    assert "bits" in text and "fp16" not in text
     [row] = succeed_in_json("compressors", "casq")
     assert row["name"] == "casq"
     bits = next(parameter for parameter in row["parameters"] if parameter["name"] == "bits")
