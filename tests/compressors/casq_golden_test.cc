@@ -4,8 +4,10 @@
 // THINWIRE_WRITE_GOLDEN=1 compressors_test --gtest_filter='CasqGolden.*'
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -153,6 +155,16 @@ TEST(CasqGolden, SpoiltMessagesAreRefused) {
     EXPECT_EQ(message, spoilt(read_file(bad.good + ".bin"), bad)) << bad.name;
     EXPECT_NE(message, read_file(bad.good + ".bin")) << bad.name;
     EXPECT_THROW(decoded(good_file(bad.good).spec, message), PayloadError) << bad.name;
+  }
+}
+
+TEST(CasqGolden, NoFileIsLeftOut) {
+  std::set<std::string> known;
+  for (const Good& good : good_files()) known.insert({good.name + ".bin", good.name + "_mean.f32"});
+  for (const Bad& bad : bad_files()) known.insert(bad.name + ".bin");
+  for (const auto& file : std::filesystem::directory_iterator(THINWIRE_GOLDEN)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("casq_")) EXPECT_TRUE(known.contains(name)) << name;
   }
 }
 

@@ -159,7 +159,7 @@ def test_one_compressor_in_full():
     [row] = succeed_in_json("compressors", "casq")
     assert row["name"] == "casq"
     bits = next(parameter for parameter in row["parameters"] if parameter["name"] == "bits")
-    assert (bits["kind"], bits["minimum"], bits["maximum"]) == ("integer", 1, 4)
+    assert (bits["kind"], bits["minimum"], bits["maximum"]) == ("integer", 1, 8)
 
 
 def test_a_compressor_there_is_not():
