@@ -105,7 +105,7 @@ constexpr const char* kHead = R"(<!doctype html><html lang="en"><head><meta char
 <meta name="viewport" content="width=device-width"><title>Gradient</title><style>
 body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:62em;padding:0 1em;color:#222;background:#fff}
 h1{font-size:1.4em}h2{font-size:1.05em;margin:2em 0 .3em}.pair{display:flex;flex-wrap:wrap;gap:1.5em}
-figure{margin:0;flex:1 1 24em}figcaption{color:#666;font-size:.85em}svg{width:100%;height:auto}
+figure{margin:0;flex:1 1 24em}figcaption{color:#666;font-size:.85em}svg{width:100%;max-width:34em;height:auto}
 rect{fill:#6a8fb5}polyline{fill:none;stroke:#2f6f4f;stroke-width:2}.centre{stroke:#c2452d;stroke-width:1.5}
 text{font-size:11px;text-anchor:middle;fill:#666}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 td,th{padding:.15em .8em;text-align:right;border-bottom:1px solid #eee}td:first-child,th:first-child{text-align:left}
