@@ -136,9 +136,9 @@ def print_rows(title: str, rows: list[dict]) -> None:
 
 
 def print_tables(title: str, rows: list[dict]) -> None:
-    print(f"\n{title}: tables, and the same bits as codes\n{'':<52} {'bits':>6} {'error':>8} {'codes':>8}")
+    print(f"\n{title}: tables, and the same bits as codes\n{'':<52} {'bits':>6} {'error':>8}   {'bits':>6} {'error':>8}")
     for row in rows:
-        print(f"{row['name']:<52} {row['bits']:>6.3f} {row['error']:>8.3g} {row['codes_error']:>8.3g}")
+        print(f"{row['name']:<52} {row['bits']:>6.3f} {row['error']:>8.3g}   {row['codes_bits']:>6.3f} {row['codes_error']:>8.3g}")
 
 
 def main() -> None:

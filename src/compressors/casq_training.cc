@@ -1,6 +1,7 @@
 #include "compressors/casq_training.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "compressors/casq_chunk.h"
@@ -10,14 +11,30 @@ namespace {
 
 constexpr std::uint64_t kTrainingChunks = 32;
 
-// Values of one scale. Returns their sum of squares, 0 if they cannot be counted.
-double count_part(std::span<const float> values, std::span<std::int32_t> counts) {
-  const kernels::Magnitudes magnitudes = kernels::measure(values);
-  const float scale = magnitudes.sum_abs / static_cast<float>(values.size());
+float scale_of(const kernels::Magnitudes& magnitudes, std::size_t elements) {
+  return magnitudes.sum_abs / static_cast<float>(elements);
+}
+
+// Values of one scale. False if they cannot be counted.
+bool count_scaled(std::span<const float> values, float scale, std::span<std::int32_t> counts) {
   const float inverse = 1.0f / scale;
-  if (!magnitudes.finite || !std::isfinite(inverse) || !(scale > 0)) return 0;
+  if (!std::isfinite(inverse) || !(scale > 0)) return false;
   kernels::add_to_histogram(values, inverse, counts);
-  return static_cast<double>(magnitudes.sum_squares);
+  return true;
+}
+
+// What a block's clusters lose is multiplied by its scale's square, and so are its counts, relative to the chunk's.
+void count_blocks(std::span<const float> chunk, float mean_square, std::span<std::int32_t> counts) {
+  constexpr float kUnit = 4, kMost = 1024;
+  std::array<std::int32_t, kHistogramCounts> block_counts;
+  for (std::size_t begin = 0; begin < chunk.size(); begin += CasqChunk::kBlockElements) {
+    const auto block = chunk.subspan(begin, std::min(CasqChunk::kBlockElements, chunk.size() - begin));
+    const float scale = scale_of(kernels::measure(block), block.size());
+    const auto weight = static_cast<std::int32_t>(std::min(kMost, std::round(kUnit * scale * scale / mean_square)));
+    block_counts.fill(0);
+    if (weight == 0 || !count_scaled(block, scale, block_counts)) continue;
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += weight * block_counts[i];
+  }
 }
 
 }  // namespace
@@ -40,7 +57,6 @@ std::vector<std::int32_t> laplace_histogram() {
 }
 
 double count_values(const ParameterView& parameter, Scope scope, std::span<float> chunk, std::span<std::int32_t> counts) {
-  const std::size_t part = scope == Scope::kBlock ? CasqChunk::kBlockElements : kChunkElements;
   const std::uint64_t chunks = (parameter.elements() + kChunkElements - 1) / kChunkElements;
   const std::uint64_t counted = std::min(chunks, kTrainingChunks);
   double energy = 0;
@@ -50,8 +66,14 @@ double count_values(const ParameterView& parameter, Scope scope, std::span<float
     const auto values = chunk.first(std::min(kChunkElements, parameter.elements() - first));
     parameter.read(first, values);
     elements += values.size();
-    for (std::size_t begin = 0; begin < values.size(); begin += part)
-      energy += count_part(values.subspan(begin, std::min(part, values.size() - begin)), counts);
+    const kernels::Magnitudes magnitudes = kernels::measure(values);
+    if (!magnitudes.finite) continue;
+    const float mean_square = magnitudes.sum_squares / static_cast<float>(values.size());
+    if (scope == Scope::kBlock && std::isnormal(mean_square))
+      count_blocks(values, mean_square, counts);
+    else if (!count_scaled(values, scale_of(magnitudes, values.size()), counts))
+      continue;
+    energy += static_cast<double>(magnitudes.sum_squares);
   }
   return elements > 0 ? energy * static_cast<double>(parameter.elements()) / static_cast<double>(elements) : 0;
 }
