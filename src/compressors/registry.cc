@@ -58,6 +58,43 @@ Row half(const char* name, const char* description, std::uint8_t wire_id, Elemen
               : [](const SpecValues&, Made) -> Made { return std::make_unique<Half>(ElementType::kFloat16); }};
 }
 
+SpecParameter whole_number(const char* name, const char* default_value, double minimum, double maximum, const char* help) {
+  return {.name = name, .kind = Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = maximum,
+          .choices = {}, .help = help};
+}
+
+SpecParameter real(const char* name, const char* default_value, double minimum, double maximum, const char* help) {
+  return {.name = name, .kind = Kind::kReal, .default_value = default_value, .minimum = minimum, .maximum = maximum,
+          .choices = {}, .help = help};
+}
+
+// The first is the default.
+SpecParameter choice(const char* name, std::vector<std::string> choices, const char* help) {
+  return {.name = name, .kind = Kind::kChoice, .default_value = choices.front(), .choices = choices, .help = help};
+}
+
+CasqOptions casq_options(const SpecValues& values) {
+  CasqOptions options;
+  options.bits = static_cast<int>(values.integer("bits"));
+  options.budget = values.real("budget");
+  if (options.budget > 0 && options.budget < 1)
+    throw ArgumentError("compressor 'casq': budget=" + values.choice("budget") + " is not allowed; it takes 0 or a number from 1 to 8");
+  options.retrain = static_cast<std::uint64_t>(values.integer("retrain"));
+  options.signs = values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree;
+  options.tail = values.real("tail");
+  options.table = values.real("table");
+  options.assign = values.choice("assign") == "hash" ? BucketAssignment::kHash : BucketAssignment::kRank;
+  const std::string& allocate = values.choice("allocate");
+  if (allocate == "entropy") options.allocate = Allocation::kEntropy;
+  if (allocate == "density") options.allocate = Allocation::kDensity;
+  if (allocate == "entropy-centre") options.allocate = Allocation::kEntropyCentre;
+  if (allocate == "entropy-centre-density") options.allocate = Allocation::kEntropyCentreDensity;
+  options.precision = values.choice("precision") == "bf16" ? Precision::kBfloat16 : Precision::kFloat32;
+  options.scope = values.choice("scope") == "block" ? Scope::kBlock : Scope::kParameter;
+  options.reduce = reduce_of(values.choice("reduce"));
+  return options;
+}
+
 Row casq() {
   return {{.name = "casq",
            .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
@@ -65,20 +102,23 @@ Row casq() {
            .wire_version = Casq::kWireVersion,
            .aggregation = Aggregation::kGather,
            .contractive = true,
-           .parameters = {{.name = "bits", .kind = Kind::kInteger, .default_value = "2", .minimum = 1, .maximum = 4,
-                           .choices = {}, .help = "bits an entry; 2^bits clusters"},
-                          {.name = "retrain", .kind = Kind::kInteger, .default_value = "100", .minimum = 1,
-                           .maximum = 1e9, .choices = {}, .help = "steps between trainings of the clusters"},
-                          {.name = "signs", .kind = Kind::kChoice, .default_value = "free", .choices = {"free", "apart"},
-                           .help = "apart: no cluster holds values of both signs, as published"},
+           .parameters = {whole_number("bits", "2", 1, kernels::kMaxClusterBits, "bits an entry; 2^bits clusters"),
+                          whole_number("retrain", "100", 1, 1e9, "steps between trainings of the clusters"),
+                          choice("signs", {"free", "apart"}, "apart: no cluster holds values of both signs, as published"),
+                          choice("scope", {"parameter", "block"},
+                                 "block: entries are divided by the mean magnitude of their block of 512, which is sent"),
+                          choice("precision", {"fp32", "bf16"}, "of what clusters and buckets decode to"),
+                          real("budget", "0", 0, kernels::kMaxClusterBits,
+                               "bits an entry over all parameters, which get from 1 to 8 each by what they save; 0: `bits`"),
+                          real("table", "0", 0, 1, "sketch buckets an entry, beyond one for each cluster"),
+                          choice("assign", {"rank", "hash"}, "how entries share buckets: by their order, or by a hash, as published"),
+                          choice("allocate", {"optimal", "entropy", "density", "entropy-centre", "entropy-centre-density"},
+                                 "how clusters share buckets: for the least error, or by a published weight"),
+                          real("tail", "0", 0, 0.5,
+                               "share of each sign's values in a cluster of their own, as published with 0.05; 0: none"),
                           feedback("on"), reduce()},
            .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
-          [](const SpecValues& values, Made) -> Made {
-            return std::make_unique<Casq>(static_cast<int>(values.integer("bits")),
-                                          static_cast<std::uint64_t>(values.integer("retrain")),
-                                          values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree,
-                                          reduce_of(values.choice("reduce")));
-          }};
+          [](const SpecValues& values, Made) -> Made { return std::make_unique<Casq>(casq_options(values)); }};
 }
 
 // "none" first, then by name.

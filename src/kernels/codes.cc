@@ -1,8 +1,11 @@
 #include "kernels/codes.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <numeric>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/codes.cc"
@@ -143,6 +146,52 @@ struct Unpacking {
   }
 };
 
+using Index = std::int32_t;
+constexpr Tag<Index> kIndex{};
+
+template <std::size_t kBits>
+constexpr bool kFitsTwoVectors = kWidth<float> > 1 && (std::size_t{1} << kBits) <= 2 * kWidth<float>;
+
+// Looks codes up in memory.
+template <std::size_t kBits>
+class Table {
+ public:
+  HWY_INLINE explicit Table(std::span<const float> table) : table_(table.data()) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    return hn::GatherIndex(Tag<float>(), table_, codes);
+  }
+
+ private:
+  const float* table_;
+};
+
+// Looks codes up in registers.
+template <std::size_t kBits>
+  requires kFitsTwoVectors<kBits>
+class Table<kBits> {
+ public:
+  HWY_INLINE explicit Table(std::span<const float> table) {
+    float entries[2 * kWidth<float>] = {};
+    std::copy_n(table.data(), kEntries, entries);
+    low_ = load(entries, 0);
+    high_ = load(entries, 1);
+  }
+
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    if constexpr (kEntries <= kWidth<float>) return hn::TableLookupLanes(low_, lanes(codes));
+    const auto last_low = hn::Set(kIndex, static_cast<Index>(kWidth<float> - 1));
+    const auto within = lanes(hn::And(codes, last_low));
+    const auto in_high = hn::RebindMask(Tag<float>(), hn::Gt(codes, last_low));
+    return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, within), hn::TableLookupLanes(low_, within));
+  }
+
+ private:
+  static constexpr std::size_t kEntries = std::size_t{1} << kBits;
+  static HWY_INLINE auto lanes(Vector<Index> codes) { return hn::IndicesFromVec(Tag<float>(), codes); }
+
+  Vector<float> low_, high_;
+};
+
 // The values of one cluster. AVX-512 has masked additions; elsewhere a blend costs more than to add zeros, which gives
 // the same bits, since a sum that began at +0 is never -0.
 class Cluster {
@@ -219,51 +268,84 @@ class Assigning {
   Cluster clusters_[kThresholds + 1];
 };
 
-using Index = std::int32_t;
-constexpr Tag<Index> kIndex{};
-
-template <std::size_t kBits>
-constexpr bool kFitsTwoVectors = kWidth<float> > 1 && (std::size_t{1} << kBits) <= 2 * kWidth<float>;
-
-// Looks codes up in memory.
-template <std::size_t kBits>
-class Table {
+// The thresholds that a code's first kLevel bits may lead to, and those of the levels below.
+template <std::size_t kLevel, std::size_t kBits>
+class Levels {
  public:
-  HWY_INLINE explicit Table(std::span<const float> table) : table_(table.data()) {}
-  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
-    return hn::GatherIndex(Tag<float>(), table_, codes);
+  HWY_INLINE explicit Levels(std::span<const float> thresholds)
+      : entries_(every(thresholds)), table_(entries_), below_(thresholds) {}
+  Levels(const Levels&) = delete;
+  Levels& operator=(const Levels&) = delete;
+
+  // Finds the rest of the codes of a group's i-th vector.
+  HWY_INLINE void descend(Vector<float> x, std::size_t i, Vector<Index>& code, unsigned (&plane)[kBits]) const {
+    const MaskOf<float> above = hn::Gt(x, table_[code]);
+    plane[kBits - 1 - kLevel] |= plane_of<float>(above, i);
+    code = hn::Sub(hn::Add(code, code), hn::VecFromMask(kIndex, hn::RebindMask(kIndex, above)));  // true is -1
+    below_.descend(x, i, code, plane);
   }
 
  private:
-  const float* table_;
-};
-
-// Looks codes up in registers.
-template <std::size_t kBits>
-  requires kFitsTwoVectors<kBits>
-class Table<kBits> {
- public:
-  HWY_INLINE explicit Table(std::span<const float> table) {
-    float entries[2 * kWidth<float>] = {};
-    std::copy_n(table.data(), kEntries, entries);
-    low_ = load(entries, 0);
-    high_ = load(entries, 1);
+  using Entries = std::array<float, std::size_t{1} << kLevel>;
+  static Entries every(std::span<const float> thresholds) {
+    constexpr std::size_t kStride = std::size_t{1} << (kBits - kLevel);
+    Entries entries;
+    for (std::size_t e = 0; e < entries.size(); ++e) entries[e] = thresholds[e * kStride + kStride / 2 - 1];
+    return entries;
   }
 
-  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
-    if constexpr (kEntries <= kWidth<float>) return hn::TableLookupLanes(low_, lanes(codes));
-    const auto last_low = hn::Set(kIndex, static_cast<Index>(kWidth<float> - 1));
-    const auto within = lanes(hn::And(codes, last_low));
-    const auto in_high = hn::RebindMask(Tag<float>(), hn::Gt(codes, last_low));
-    return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, within), hn::TableLookupLanes(low_, within));
+  Entries entries_;
+  Table<kLevel> table_;
+  Levels<kLevel + 1, kBits> below_;
+};
+template <std::size_t kBits>
+class Levels<kBits, kBits> {
+ public:
+  explicit Levels(std::span<const float>) {}
+  HWY_INLINE void descend(Vector<float>, std::size_t, Vector<Index>&, unsigned (&)[kBits]) const {}
+};
+
+// More thresholds than registers hold: a value searches its code, most significant bit first. Sums are added one value
+// after another, as no two values of a group share a lane.
+template <std::size_t kBits>
+class Searching {
+ public:
+  HWY_INLINE explicit Searching(std::span<const float> thresholds) : levels_(thresholds) {}
+
+  HWY_INLINE void operator()(const float* values, std::byte* planes) {
+    unsigned plane[kBits] = {};
+    Index codes[kLanes];
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      Vector<Index> code = hn::Zero(kIndex);
+      levels_.descend(load(values, i), i, code, plane);
+      store(code, codes, i);
+    }
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const auto code = static_cast<std::size_t>(codes[lane]);
+      sums_[code][lane] += values[lane];
+      ++counts_[code];
+    }
+  }
+
+  HWY_INLINE ClusterSums total() const {
+    ClusterSums total;
+    for (std::size_t c = 0; c < kClusters; ++c) {
+      total.sum[c] = std::accumulate(sums_[c] + 1, sums_[c] + kLanes, sums_[c][0]);
+      total.count[c] = counts_[c];
+    }
+    return total;
   }
 
  private:
-  static constexpr std::size_t kEntries = std::size_t{1} << kBits;
-  static HWY_INLINE auto lanes(Vector<Index> codes) { return hn::IndicesFromVec(Tag<float>(), codes); }
+  static constexpr std::size_t kClusters = std::size_t{1} << kBits;
 
-  Vector<float> low_, high_;
+  Levels<0, kBits> levels_;
+  float sums_[kClusters][kLanes] = {};
+  std::uint32_t counts_[kClusters] = {};
 };
+
+constexpr std::size_t kMostComparedBits = 4;
 
 struct Replace {
   HWY_INLINE Vector<float> operator()(const float*, std::size_t, Vector<float> entries) const { return entries; }
@@ -307,7 +389,7 @@ void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t>
 ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
                    std::span<std::byte> packed) {
   ClusterSums clusters = with_constant_bits<kMaxClusterBits>(bits, [&](auto constant) HWY_ATTR {
-    Assigning<constant()> assigning(thresholds);
+    std::conditional_t<(constant() <= kMostComparedBits), Assigning<constant()>, Searching<constant()>> assigning(thresholds);
     for_each_group(values.size(), assigning, Column(values), CodesToPack<constant()>(packed));
     return assigning.total();
   });

@@ -147,7 +147,7 @@ std::uint8_t code_of(float x, std::span<const float> thresholds) {
 // The sums of each cluster in sixteen lanes, as the header promises, and in double precision.
 struct ExpectedClusters {
   ExpectedClusters(std::span<const float> values, std::span<const float> thresholds) : sum(), in_double(), count() {
-    std::array<std::array<float, 16>, 16> lanes = {};
+    std::vector<std::array<float, 16>> lanes(kMost);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::uint8_t code = code_of(values[i], thresholds);
       codes.push_back(code);
@@ -155,15 +155,16 @@ struct ExpectedClusters {
       in_double[code] += values[i];
       ++count[code];
     }
-    for (std::size_t c = 0; c < 16; ++c) {
+    for (std::size_t c = 0; c < kMost; ++c) {
       sum[c] = lanes[c][0];
       for (std::size_t lane = 1; lane < 16; ++lane) sum[c] += lanes[c][lane];
     }
   }
+  static constexpr std::size_t kMost = std::size_t{1} << kMaxClusterBits;
   std::vector<std::uint8_t> codes;
-  float sum[16];
-  double in_double[16];
-  std::uint32_t count[16];
+  float sum[kMost];
+  double in_double[kMost];
+  std::uint32_t count[kMost];
 };
 
 void expect_assigned(const Buffer<float>& values, std::span<const float> thresholds, int bits, std::size_t offset) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,12 @@ struct Case {
   std::string spec;
 };
 
+// Bits that depend on what is prepared together, which is a reduction's parameters.
+bool has_budget(const std::string& spec) {
+  const std::string canonical = canonical_spec(spec);
+  return canonical.find("budget=") != std::string::npos && canonical.find("budget=0") == std::string::npos;
+}
+
 bool has_feedback(const std::string& spec) { return canonical_spec(spec).find("feedback=on") != std::string::npos; }
 
 // Threads meet alike whatever the numbers are, and the thread sanitizer is slow.
@@ -27,20 +34,42 @@ constexpr bool kEveryNumber = false;
 constexpr bool kEveryNumber = true;
 #endif
 
-// Values of a parameter that are worth a case.
+// Values of a parameter that are worth a case: of numbers the default, the ends and the middle.
 std::vector<std::string> values_of(const SpecParameter& parameter) {
   if (parameter.kind == SpecParameter::Kind::kChoice) return parameter.choices;
   const bool small_range = parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16;
   if (!small_range || !kEveryNumber) return {parameter.default_value};
-  std::vector<std::string> values;
-  for (auto value = static_cast<int>(parameter.minimum); value <= static_cast<int>(parameter.maximum); ++value)
-    values.push_back(std::to_string(value));
-  return values;
+  std::set<int> values{static_cast<int>(parameter.minimum), std::stoi(parameter.default_value), static_cast<int>(parameter.maximum)};
+  values.insert(static_cast<int>(parameter.minimum + parameter.maximum) / 2);
+  std::vector<std::string> texts;
+  for (const int value : values) texts.push_back(std::to_string(value));
+  return texts;
+}
+
+// What the parameters' ranges do not say is worth a case: values that make others matter.
+const std::vector<std::string>& further_specs() {
+  static const std::vector<std::string> specs = {
+      "casq:bits=2,table=0.1",
+      "casq:bits=2,table=0.1,feedback=off",
+      "casq:bits=3,table=0.05,assign=hash",
+      "casq:bits=2,table=0.3,assign=hash,scope=block,precision=bf16",
+      "casq:bits=8,table=0.02,scope=block,reduce=scatter",
+      "casq:bits=4,signs=apart,tail=0.05,table=0.02,assign=hash,allocate=entropy",
+      "casq:bits=2,signs=apart,tail=0.05,table=0.02,assign=hash,allocate=entropy-centre-density",
+      "casq:bits=6,tail=0.05,table=0.02,allocate=density",
+      "casq:bits=8,signs=apart,tail=0.2,allocate=entropy-centre,table=1",
+      "casq:budget=2.5",
+      "casq:budget=4,scope=block,precision=bf16,reduce=scatter",
+  };
+  return specs;
 }
 
 bool is_base(const SpecParameter& parameter) {
   return parameter.kind != SpecParameter::Kind::kChoice || parameter.name == "feedback";
 }
+
+// Only with tables.
+bool matters_alone(const SpecParameter& parameter) { return parameter.name != "assign" && parameter.name != "allocate"; }
 
 // Every number with and without feedback, by itself and with every other choice in turn.
 std::vector<Case> cases() {
@@ -57,12 +86,14 @@ std::vector<Case> cases() {
     std::vector<std::string> specs = base;
     for (const SpecParameter& parameter : info.parameters)
       for (const std::string& value : parameter.choices)
-        if (!is_base(parameter) && value != parameter.default_value && value != "auto")
+        if (!is_base(parameter) && matters_alone(parameter) && value != parameter.default_value && value != "auto")
           for (const std::string& spec : base) specs.push_back(spec + parameter.name + "=" + value + ",");
     for (std::string& spec : specs) {
       spec.pop_back();
       all.push_back({&info, spec});
     }
+    for (const std::string& spec : further_specs())
+      if (spec.starts_with(info.name + ":")) all.push_back({&info, spec});
   }
   return all;
 }
@@ -187,6 +218,7 @@ TEST_P(Conformance, StateIsFreshWithoutFeedback) {
 }
 
 TEST_P(Conformance, DivisionIntoReductionsDoesNotMatter) {
+  if (has_budget(GetParam().spec)) return;
   const Layout layout({{"a", {100, 700}}, {"b", {5}}, {"c", {40000}}, {"d", {1}}});
   Workers together = make(layout, 3), apart = make(layout, 3);
   for (unsigned step = 0; step < 3; ++step) {
@@ -218,16 +250,32 @@ TEST_P(Conformance, EverySimdTargetGivesTheSameBits) {
   kernels::force_target("");
 }
 
+// The value of a parameter in a spec that has all written out.
+std::string value_in(const std::string& canonical, const std::string& name) {
+  const std::size_t begin = canonical.find(name + "=") + name.size() + 1;
+  return canonical.substr(begin, canonical.find(',', begin) - begin);
+}
+
 // What casq sends of so many elements, if every `workers`-th chunk from `owner` on is sent.
-std::size_t casq_message_bytes(std::size_t elements, std::size_t bits, std::size_t owner, std::size_t workers) {
+std::size_t casq_message_bytes(std::size_t elements, const std::string& spec, std::size_t owner, std::size_t workers) {
+  const std::string canonical = canonical_spec(spec);
+  const std::size_t bits = std::stoul(value_in(canonical, "bits")), clusters = std::size_t{1} << bits;
+  const double table = std::stod(value_in(canonical, "table"));
+  const std::size_t entry = value_in(canonical, "precision") == "bf16" ? 2 : 4;
   std::size_t chunks = 0, codes = 0;
-  for (std::size_t first = owner * 32768; first < elements; first += workers * 32768, ++chunks)
-    codes += 4 * (std::size_t{1} << bits) + (std::min<std::size_t>(32768, elements - first) * bits + 7) / 8;
+  for (std::size_t first = owner * 32768; first < elements; first += workers * 32768, ++chunks) {
+    const std::size_t own = std::min<std::size_t>(32768, elements - first);
+    const auto buckets = static_cast<std::size_t>(table * static_cast<double>(own));
+    codes += entry * (clusters + buckets) + (own * bits + 7) / 8;
+    if (buckets > 0) codes += 2 * clusters;
+    if (value_in(canonical, "scope") == "block") codes += 2 * ((own + 511) / 512);
+  }
   return 8 + (chunks + 7) / 8 + codes;
 }
 
 TEST_P(Conformance, BitsFollowTheFormula) {
   const CompressorInfo& info = *GetParam().info;
+  if (has_budget(GetParam().spec)) return;  // casq_budget_test.cc has it
   for (const std::size_t elements : {1u, 4097u, 32768u, 100003u}) {
     Workers workers = make(Layout::flat(elements), 2);
     Gradients gradients = make_gradients("normal", 2, elements);
@@ -236,10 +284,9 @@ TEST_P(Conformance, BitsFollowTheFormula) {
     std::size_t expected = elements * (info.name == "none" ? 4 : 2);
     if (info.name != "none" && GetParam().spec.find("feedback=on") != std::string::npos) expected += 2 * chunks;
     if (info.name == "casq") {
-      const auto bits = static_cast<std::size_t>(GetParam().spec[GetParam().spec.find("bits=") + 5] - '0');
-      const std::size_t shard = casq_message_bytes(elements, bits, 0, 2);  // worker 0 owns the longer shard
+      const std::size_t shard = casq_message_bytes(elements, GetParam().spec, 0, 2);  // worker 0 owns the longer shard
       const bool scattered = GetParam().spec.find("reduce=scatter") != std::string::npos;
-      expected = scattered ? 2 * shard : casq_message_bytes(elements, bits, 0, 1);
+      expected = scattered ? 2 * shard : casq_message_bytes(elements, GetParam().spec, 0, 1);
       EXPECT_EQ(workers.reducer(0).counters().second_bytes, scattered ? shard : 0);
     }
     EXPECT_EQ(workers.reducer(0).counters().payload_bytes, expected);
