@@ -16,6 +16,7 @@
 
 #include "kernels/codes.h"
 #include "kernels/half.h"
+#include "kernels/rows.h"
 #include "kernels/statistics.h"
 #include "kernels/targets.h"
 
@@ -188,6 +189,52 @@ void absorb_assign_and_subtract(benchmark::State& state) {
   });
 }
 BENCHMARK(absorb_assign_and_subtract);
+
+// An embedding of 50,000 rows of 256, of which 5 % are used: to find them, and to pack them.
+constexpr std::size_t kRows = 50'000, kRow = 256, kEvery = 20;
+std::vector<float> embedding_gradient() {
+  std::vector<float> values = random_floats(kRows * kRow);
+  for (std::size_t r = 0; r < kRows; ++r)
+    if (r * 7919 % kEvery != 0) std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(r * kRow), kRow, 0.0F);
+  return values;
+}
+void find_rows(benchmark::State& state) {
+  std::vector<float> values = embedding_gradient();
+  std::vector<std::uint32_t> marks((kRows + 31) / 32);
+  time_per_float(state, values.size(), [&] { mark_rows(values, kRow, marks); });
+}
+BENCHMARK(find_rows);
+void pack_rows(benchmark::State& state) {
+  const std::vector<float> values = embedding_gradient();
+  std::vector<float> packed(kRows / kEvery * kRow);
+  time_per_float(state, packed.size(), [&] {
+    std::size_t next = 0;
+    for (std::size_t r = 0; r < kRows; ++r) {
+      if (r * 7919 % kEvery != 0) continue;
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(r * kRow), kRow, packed.begin() + static_cast<std::ptrdiff_t>(next));
+      next += kRow;
+    }
+    benchmark::DoNotOptimize(packed.data());
+  });
+}
+BENCHMARK(pack_rows);
+
+// The rows of a union of 7,500, sketched into a quarter of their entries, and estimated again.
+void sketch_and_estimate(benchmark::State& state) {
+  const std::vector<float> values = random_floats(7500 * kRow);
+  const auto tables = static_cast<std::size_t>(state.range(0));
+  const auto cells = static_cast<std::uint32_t>(sketch_groups(values.size()) / 4 / tables);
+  const std::vector<std::uint64_t> seeds = {1, 2, 3};
+  std::vector<float> sketch(tables * cells * kSketchGroup), estimates(values.size());
+  time_per_float(state, values.size(), [&] {
+    std::fill(sketch.begin(), sketch.end(), 0.0F);
+    for (std::size_t t = 0; t < tables; ++t)
+      add_to_sketch(values, seeds[t], cells, 0, cells, std::span(sketch).subspan(t * cells * kSketchGroup, cells * kSketchGroup));
+    estimate_from_sketch(sketch, std::span(seeds).first(tables), cells, 0, 0.2F, estimates);
+    benchmark::DoNotOptimize(estimates.data());
+  });
+}
+BENCHMARK(sketch_and_estimate)->Arg(1)->Arg(3);
 
 void in_memory_and_in_cache(benchmark::internal::Benchmark* bench) {
   for (const std::size_t n : {kElements, kPiece}) bench->Arg(static_cast<std::int64_t>(n));

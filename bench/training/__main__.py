@@ -7,13 +7,15 @@ import shlex
 import sys
 from pathlib import Path
 
-from bench.training import interrupts, network, rootless, specs
+from bench import text
+from bench.training import interrupts, network, rootless, specs, tasks
 from bench.training.settings import FASHION_MNIST, Settings
 
 _DESCRIPTION = """\
-Trains a convolutional network on Fashion-MNIST with PyTorch DDP, with one worker process per
-network namespace and a real, shaped link to each; once for each way of summing gradients.
-Prints a table, and writes OUT/results.json and OUT/report.html, a page with plots.
+Trains a convolutional network on Fashion-MNIST, or a language model on real text, with
+PyTorch DDP, with one worker process per network namespace and a real, shaped link to each; once
+for each way of summing gradients. Prints a table, and writes OUT/results.json and
+OUT/report.html, a page with plots.
 """
 _EPILOG = """\
 compressors:
@@ -22,6 +24,7 @@ compressors:
   powersgd[:rank=R]   PyTorch's PowerSGD hook (rank 4)
   casq:bits=2, ...    whatever thinwire serves (`build/thinwire compressors` lists it);
                       thinwire:bf16 is thinwire's, where bf16 is PyTorch's
+  s2+none             s2 for embeddings, none for all else
   Separate them by commas, spaces or semicolons; a comma before key=value belongs to the
   compressor: plain,casq:bits=1,feedback=off names two.
 
@@ -35,23 +38,27 @@ The network needs root, or a system that lets users have namespaces of their own
 elsewhere the workers share loopback, and the output says so. It is deleted at the end, on Ctrl-C,
 and when a worker dies.
 """
-_SLOW_LINK, _SLOW_EPOCHS, _EPOCHS = 300e6, 0.12, 0.5
+_SLOW_LINK = 300e6
 
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="./run", description=_DESCRIPTION, epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    add = result.add_argument
+    add, images = result.add_argument, tasks.TASKS[tasks.IMAGES]
     add("--workers", type=_whole, default=4, metavar="N", help="worker processes (default 4)")
+    add("--task", choices=list(tasks.TASKS), default=tasks.IMAGES,
+        help="images: a VGG-like network on Fashion-MNIST; language-model: a word-level LSTM with a "
+             "large embedding on text of Debian's python3.11-doc, or of bible-kjv (default images)")
     add("--link", default="1gbit", metavar="RATE",
         help="100mbit, 1gbit, 10gbit or another rate, both ways for each worker; none: loopback, "
              "unshaped (default 1gbit)")
-    add("--compressors", nargs="+", default=[specs.DEFAULT], metavar="SPEC",
-        help=f"what to compare (default {specs.DEFAULT})")
+    add("--compressors", nargs="+", metavar="SPEC",
+        help=f"what to compare (default {images.compressors}; for the language model "
+             f"{tasks.TASKS[tasks.LANGUAGE].compressors})")
     add("--epochs", type=_positive, metavar="X",
-        help=f"passes over the training images, fractions allowed (default {_EPOCHS}; "
-             f"{_SLOW_EPOCHS} on links below 300mbit)")
+        help=f"passes over the training data, fractions allowed (default {images.epochs}; "
+             f"{images.slow_epochs} on links below 300mbit; less for the language model)")
     add("--seeds", type=_whole, default=1, metavar="N",
         help="repeat with N seeds; each gives all compressors the same initial weights and "
              "batches, and differences get an interval (default 1)")
@@ -60,10 +67,14 @@ def parser() -> argparse.ArgumentParser:
         help="keep the trainings that OUT/results.json holds already")
     advanced = result.add_argument_group("advanced")
     add = advanced.add_argument
-    add("--batch", type=_whole, default=32, metavar="N", help="images per worker and step (32)")
-    add("--learning-rate", type=_positive, default=0.05, metavar="X", help="at its highest (0.05)")
-    add("--train-limit", type=_whole, metavar="N", help="only the first N training images")
-    add("--test-limit", type=_whole, metavar="N", help="only the first N test images")
+    add("--batch", type=_whole, metavar="N",
+        help="images, or sequences of 35 words, per worker and step (32, 16)")
+    add("--learning-rate", type=_positive, metavar="X", help="at its highest (0.05)")
+    add("--train-limit", type=_whole, metavar="N", help="only the first N training examples")
+    add("--test-limit", type=_whole, metavar="N", help="only the first N test examples")
+    add("--sparse-embedding", action="store_true",
+        help="language model: gradients of the embedding are sparse tensors")
+    add("--corpus", choices=text.CORPORA, help="language model: which text (the first installed)")
     add("--evaluations", type=_whole, default=5, metavar="N",
         help="tests of the accuracy per training (5)")
     add("--timeout", type=_positive, default=120, metavar="S",
@@ -76,21 +87,27 @@ def parser() -> argparse.ArgumentParser:
 def settings_of(options: argparse.Namespace) -> Settings:
     """The job that was asked for; ValueError names what is wrong with it."""
     link = network.parse_link(options.link)
-    compressors = specs.split_specs(" ".join(options.compressors))
+    task = tasks.TASKS[options.task]
+    compressors = specs.split_specs(" ".join(options.compressors or [task.compressors]))
     specs.check(compressors)
-    if not Path(options.data, "train-images-idx3-ubyte.gz").exists():
+    corpus = options.corpus
+    if task.name == tasks.LANGUAGE:
+        corpus = corpus or text.available()
+    elif not Path(options.data, "train-images-idx3-ubyte.gz").exists():
         raise ValueError(f"no Fashion-MNIST in {options.data}: install Debian's "
                          "dataset-fashion-mnist (in non-free), or name a folder with --data")
     slow = link.shaped and link.bits_per_second < _SLOW_LINK
-    epochs = options.epochs or (_SLOW_EPOCHS if slow else _EPOCHS)
+    epochs = options.epochs or (task.slow_epochs if slow else task.epochs)
+    batch = options.batch or task.batch
     result = Settings(
         workers=options.workers, link=link.name, compressors=compressors, epochs=epochs,
-        seeds=list(range(options.seeds)), batch=options.batch,
-        learning_rate=options.learning_rate, data=options.data, train_limit=options.train_limit,
-        test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout)
-    if (options.train_limit or 60_000) < options.workers * options.batch:
-        raise ValueError(f"{options.train_limit} training images are less than one step of "
-                         f"{options.workers} workers and {options.batch} images each")
+        seeds=list(range(options.seeds)), batch=batch,
+        learning_rate=options.learning_rate or task.learning_rate, data=options.data, train_limit=options.train_limit,
+        test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout,
+        task=task.name, corpus=corpus, sparse_embedding=options.sparse_embedding)
+    if (options.train_limit or 60_000) < options.workers * batch:
+        raise ValueError(f"{options.train_limit} training examples are less than one step of "
+                         f"{options.workers} workers and {batch} each")
     return result
 
 

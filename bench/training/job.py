@@ -11,6 +11,7 @@ from bench.training.launcher import Workers
 from bench.training.progress import Progress
 from bench.training.results import Results, summarise
 from bench.training.settings import Settings
+from bench.training.tasks import task_of
 
 
 def run(settings: Settings, out: Path, command: list[str], earlier: list[dict]) -> Results:
@@ -71,8 +72,9 @@ def _take(kind: str, event: dict, results: Results, progress: Progress) -> None:
     elif kind == "trained":
         results.runs.append(event)
         row = summarise([event])[0]
-        progress.end(f"{event['compressor']}, seed {event['seed']}: test accuracy "
-                     f"{100 * row['accuracy']:.2f} %, {1e3 * row['step_seconds']:.0f} ms a step")
+        task = task_of(row)
+        progress.end(f"{event['compressor']}, seed {event['seed']}: test {task.score} "
+                     f"{task.text(row['accuracy'])}, {1e3 * row['step_seconds']:.0f} ms a step")
 
 
 def describe_network(link: dict) -> str:
@@ -90,7 +92,7 @@ def _closing(results: Results, out: Path) -> str:
                             if results.link["shaped"] else "by arithmetic")
              + "; a megabyte is 1e6."]
     if several:
-        notes.append("Against plain: mean difference in points over seeds, 95 % paired interval.")
+        notes.append("Against plain: mean difference over seeds, 95 % paired interval.")
     if results.link.get("note"):
         notes.append(results.link["note"])
     minutes, seconds = divmod(round(results.seconds), 60)

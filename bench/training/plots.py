@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.training import comparison
+from bench.training.tasks import task_of
 
 _INK, _FAINT = "#1f2933", "#d5dbe1"
 _OURS = ("#1d4ed8", "#0d9488", "#7c3aed", "#0891b2", "#4d7c0f", "#be185d")
@@ -35,20 +36,25 @@ def colours(names: Sequence[str]) -> dict[str, str]:
             else _OTHERS[name.split(":")[0]] for name in names}
 
 
-def accuracy_over_time(runs: list[dict], colour: dict[str, str]) -> str:
-    """Test accuracy in per cent over seconds of training; a line per training."""
-    axes = _axes("seconds of training", "test accuracy, %")
+def score_over_time(runs: list[dict], colour: dict[str, str]) -> str:
+    """Test score (accuracy in per cent, perplexity) over seconds of training; a line per training."""
+    task = task_of(runs[0] if runs else {})
+    scale = task.scale
+    axes = _axes("seconds of training", f"test {task.score}{',' + task.unit if task.unit else ''}")
     for run in runs:
         elapsed = comparison.cumulated(run["step_seconds"])
         axes.plot([elapsed[step - 1] for step, _ in run["accuracies"]],
-                  [100 * share for _, share in run["accuracies"]],
+                  [scale * score for _, score in run["accuracies"]],
                   color=colour[run["compressor"]], marker="o", markersize=3.5,
                   **_many(runs, run))
-    best = max((100 * share for run in runs for _, share in run["accuracies"]), default=100)
-    lowest = min((100 * run["accuracies"][0][1] for run in runs), default=0)
-    axes.set_ylim(bottom=max(lowest - 2, best - 30), top=best + 2)
+    if task.relative:
+        axes.set_yscale("log")
+    else:
+        best = max((scale * score for run in runs for _, score in run["accuracies"]), default=100)
+        lowest = min((scale * run["accuracies"][0][1] for run in runs), default=0)
+        axes.set_ylim(bottom=max(lowest - 2, best - 30), top=best + 2)
     axes.set_xlim(left=0)
-    return _svg(axes.figure, "accuracy")
+    return _svg(axes.figure, task.score)
 
 
 def loss_over_bytes(runs: list[dict], colour: dict[str, str]) -> str:
@@ -67,7 +73,8 @@ def loss_over_bytes(runs: list[dict], colour: dict[str, str]) -> str:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     finite = [loss for run in runs for loss in comparison.smoothed(run["losses"]) if loss < 1e3]
-    axes.set_ylim(bottom=0, top=min(max(finite, default=2.5), 2.5))
+    highest = 2.5 if not runs or not task_of(runs[0]).relative else 10
+    axes.set_ylim(bottom=0, top=min(max(finite, default=highest), highest))
     return _svg(axes.figure, "loss")
 
 
@@ -92,15 +99,16 @@ def step_split(rows: list[dict]) -> str:
     return _svg(axes.figure, "split")
 
 
-def accuracy_differences(rows: list[dict], colour: dict[str, str]) -> str:
-    """Mean difference to plain in points, with its 95 % interval."""
+def score_differences(rows: list[dict], colour: dict[str, str]) -> str:
+    """Mean difference to plain in points or per cent, with its 95 % interval."""
     rows = [row for row in rows if row["accuracy_interval"] is not None]
-    axes = _axes("points of test accuracy against plain", "",
+    task = task_of(rows[0] if rows else {})
+    axes = _axes(f"{'%' if task.relative else 'points'} of test {task.score} against plain", "",
                  (_SIZE_INCHES[0], max(1.0 + 0.42 * len(rows), _SIZE_INCHES[1] * 0.75)))
     axes.axvline(0, color="#9aa5b1", linewidth=1)
     for place, row in enumerate(rows):
-        axes.errorbar(100 * row["accuracy_difference"], place,
-                      xerr=100 * row["accuracy_interval"], color=colour[row["compressor"]],
+        axes.errorbar(task.difference(row), place,
+                      xerr=task.interval(row), color=colour[row["compressor"]],
                       marker="o", markersize=5, capsize=3.5)
     axes.set_yticks(range(len(rows)), [_short(row["compressor"]) for row in rows])
     axes.tick_params(axis="y", length=0, labelcolor=_INK)

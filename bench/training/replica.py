@@ -39,6 +39,7 @@ class Costs:
     bytes_sent: float
     compress_seconds: float | None = None
     compression_error: float | None = None
+    row_bytes: float | None = None  # of bytes_sent, what compressors of sparse rows sent
     details: dict = field(default_factory=dict)
 
 
@@ -75,9 +76,10 @@ class Replica:
             self.ddp.register_comm_hook(self._powersgd, powerSGD_hook.powerSGD_hook)
         elif self.spec != "plain":
             import thinwire.torch
+            embedding, rest = specs.thinwire_specs(self.spec)
+            rules = {"*embedding*": embedding} if embedding else None
             self._attachment = thinwire.torch.attach(
-                self.ddp, specs.thinwire_spec(self.spec), seed=seed, timeout=timeout,
-                lanes=lanes)
+                self.ddp, rest, rules=rules, seed=seed, timeout=timeout, lanes=lanes)
 
     @property
     def warm_up_steps(self) -> int:
@@ -103,4 +105,5 @@ class Replica:
 
 def _thinwire_costs(stats: dict) -> Costs:
     busy = sum(value for phase, value in stats["seconds"].items() if phase != "wire")
-    return Costs(stats["traffic_bytes"], busy, stats["compression_error"], stats)
+    return Costs(stats["traffic_bytes"], busy, stats["compression_error"],
+                 stats["row_bytes"], stats)

@@ -9,6 +9,7 @@ from string import Template
 
 from bench.training import plots, table
 from bench.training.specs import is_pytorch
+from bench.training.tasks import Task, task_of
 
 _TEMPLATE = Path(__file__).with_name("report_template.html")
 
@@ -37,6 +38,14 @@ def best(rows: list[dict]) -> dict | None:
 def _bytes_a_step(row: dict) -> float:
     measured = row["wire_bytes_per_step"]
     return row["arithmetic_bytes_per_step"] if measured is None else measured
+
+
+def _task_of_rows(rows: list[dict]) -> Task:
+    return task_of(rows[0] if rows else {})
+
+
+def _task(results: dict) -> Task:
+    return _task_of_rows(results["summary"])
 
 
 def _plain(rows: list[dict]) -> dict | None:
@@ -68,18 +77,18 @@ def _duration(seconds: float) -> str:
 
 
 def _lead(results: dict) -> str:
-    settings, network = results["settings"], results["network"]
+    settings, network, task = results["settings"], results["network"], _task(results)
     steps = results["runs"][0]["steps"] if results["runs"] else network.get("steps", 0)
-    text = (f"{settings['workers']} workers trained a VGG-like network of "
-            f"{network['elements'] / 1e6:.1f} M parameters on Fashion-MNIST with PyTorch DDP, "
-            f"{steps} steps of {settings['workers']} × {settings['batch']} images, once for each "
+    text = (f"{settings['workers']} workers trained a {task.model} of "
+            f"{network['elements'] / 1e6:.1f} M parameters on {task.data} with PyTorch DDP, "
+            f"{steps} steps of {settings['workers']} × {settings['batch']} examples, once for each "
             "way of summing their gradients. Initial weights and batches were the same for all. ")
     row, plain = best(results["summary"]), _plain(results["summary"])
     if row and plain:
         text += (f"{row['compressor']} took {1e3 * row['step_seconds']:.0f} ms a step where plain "
                  f"all-reduce took {1e3 * plain['step_seconds']:.0f} ms, and reached a test "
-                 f"accuracy of {100 * row['accuracy']:.1f} % where plain reached "
-                 f"{100 * plain['accuracy']:.1f} %.")
+                 f"{task.score} of {task.text(row['accuracy'])} where plain reached "
+                 f"{task.text(plain['accuracy'])}.")
     return text
 
 
@@ -90,8 +99,8 @@ def _tiles(rows: list[dict]) -> str:
     name = row["compressor"]
     tiles = [(_times(row["speedup"]), f"as many steps a second, {name} against plain"),
              (_times(_bytes_a_step(plain) / _bytes_a_step(row)), "fewer bytes on the wire"),
-             (f"{100 * row['accuracy_difference']:+.1f}".replace("-", "−"),
-              "points of test accuracy against plain")]
+             (f"{task_of(row).difference(row):+.1f}".replace("-", "−"),
+              f"{'%' if task_of(row).relative else 'points'} of test {task_of(row).score} against plain")]
     if row["time_to_same_loss_ratio"] is not None:
         tiles.append((f"{100 * row['time_to_same_loss_ratio']:.0f} %",
                       "of plain's time to the same loss"))
@@ -106,7 +115,7 @@ def _times(factor: float) -> str:
 def _table(rows: list[dict], colour: dict[str, str]) -> str:
     heads = "".join(f"<th>{escape(above)}<br>{escape(below)}</th>" if above else
                     f"<th>{escape(below)}</th>"
-                    for above, below in (column.heading for column in table.COLUMNS))
+                    for above, below in (column.heading for column in table.columns(rows)))
     lines = []
     for row, cells in zip(rows, table.cells(rows)):
         name = f"<td>{_key(colour[row['compressor']])}{escape(cells[0])}</td>"
@@ -124,10 +133,10 @@ def _table_note(results: dict) -> str:
                "included" if results["network"]["shaped"] else "is arithmetic: loopback's counters "
                "are shared")
     text = (f"MB sent (1 MB = 1,000,000 bytes) {counted}; it and the time are medians of the steps "
-            "after the compressor's warm-up. The same loss is the one that every method reached "
+            "after the compressor's warm-up; rows: what compressors of sparse rows sent, by arithmetic. The same loss is the one that every method reached "
             "(those that ended within a quarter of plain's), on a mean over 25 steps.")
     if len(results["settings"]["seeds"]) > 1:
-        text += (" Against plain: the mean difference in points over seeds, with its 95 % "
+        text += (" Against plain: the mean difference over seeds, with its 95 % "
                  "interval (paired, Student's t).")
     return text
 
@@ -136,9 +145,9 @@ def _plots(rows: list[dict], runs: list[dict], colour: dict[str, str]) -> str:
     names = [(colour[row["compressor"]], row["compressor"]) for row in rows]
     several = any(row["accuracy_interval"] is not None for row in rows)
     cards = [
-        ("Accuracy over time", "Further left is sooner. Seconds of training, tests left out; the "
-         "curve uses 2,000 test images, its last point all of them.", names,
-         plots.accuracy_over_time(runs, colour)),
+        (f"{_task_of_rows(rows).score.capitalize()} over time", "Further left is sooner. Seconds of training, tests left "
+         "out; the curve uses a part of the test data, its last point all of them.", names,
+         plots.score_over_time(runs, colour)),
         ("Loss over bytes", "Further left is less traffic for the same loss. Mean of 25 steps; "
          "the axis is logarithmic.", names, plots.loss_over_bytes(runs, colour)),
         ("Where a step's time goes", "Compute: a step without communication. Compress: what the "
@@ -147,9 +156,9 @@ def _plots(rows: list[dict], runs: list[dict], colour: dict[str, str]) -> str:
          [(shade, phase) for phase, shade in plots.PHASES.items()], plots.step_split(rows)),
     ]
     if several:
-        cards.append(("Accuracy against plain", "Mean over seeds with its 95 % interval: the "
+        cards.append((f"{_task_of_rows(rows).score.capitalize()} against plain", "Mean over seeds with its 95 % interval: the "
                       "seeds are paired, with the same weights and batches.", [],
-                      plots.accuracy_differences(rows, colour)))
+                      plots.score_differences(rows, colour)))
     return "".join(_card(*card) for card in cards)
 
 
@@ -172,8 +181,8 @@ def _details(results: dict) -> str:
          f"{1e3 * network['all_reduce_seconds']:.0f} ms, where arithmetic allows "
          f"{1e3 * network['all_reduce_limit_seconds']:.0f} ms at that rate "
          f"({network['all_reduce_over_limit']:.2f} times)"),
-        ("Training", f"{settings['epochs']:g} epochs, {len(settings['seeds'])} seed(s), SGD with "
-         f"momentum, learning rate up to {settings['learning_rate']:g}, one cycle"),
+        ("Training", f"{settings['epochs']:g} epochs, {len(settings['seeds'])} seed(s), "
+         f"{'Adagrad' if _task(results).relative else 'SGD with momentum'}, learning rate up to {settings['learning_rate']:g}, one cycle"),
         ("Machine", escape(f"{machine['cores']} cores, {machine['cpu']}, "
                            f"{machine['memory_gib']:.0f} GiB, Linux {machine['kernel']}")),
         ("Versions", escape(versions)),

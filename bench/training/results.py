@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.training import comparison
+from bench.training import comparison, tasks
 from bench.training.launcher import cores
 from bench.training.settings import Settings
 
@@ -93,7 +93,7 @@ def _row(name: str, runs: list[dict], same_loss: dict) -> dict:
     compress = None if compress is None else min(compress, step - compute)
     times = [same_loss[run["seed"], name] for run in runs]
     return {
-        "compressor": name, "seeds": [run["seed"] for run in runs],
+        "compressor": name, "task": runs[0].get("task", tasks.IMAGES), "seeds": [run["seed"] for run in runs],
         "accuracies": [run["accuracies"][-1][1] for run in runs],
         "accuracy": mean([run["accuracies"][-1][1] for run in runs]),
         "final_loss": mean([comparison.smoothed(run["losses"])[-1] for run in runs]),
@@ -103,6 +103,7 @@ def _row(name: str, runs: list[dict], same_loss: dict) -> dict:
         "wire_seconds": step - compute - (compress or 0.0),
         "wire_bytes_per_step": mean([each["bytes"] for each in steady]),
         "arithmetic_bytes_per_step": mean([r["arithmetic_bytes_per_step"] for r in runs]),
+        "row_bytes_per_step": mean([r.get("row_bytes_per_step") for r in runs]),
         "compression_error": mean([run["compression_error"] for run in runs]),
         "seconds_to_same_loss": mean(times), "training_seconds":
             mean([sum(run["step_seconds"]) for run in runs]),

@@ -25,6 +25,9 @@ class Settings:
     test_limit: int | None = None
     evaluations: int = 5  # of the test accuracy, in the course of a training
     timeout: float = 120  # seconds that a worker waits for the others
+    task: str = "images"  # see tasks.py
+    corpus: str | None = None  # of the language task; None: the first that is installed
+    sparse_embedding: bool = False  # whether the embedding's gradient is a sparse tensor
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

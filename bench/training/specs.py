@@ -4,14 +4,14 @@
     bf16, fp16        PyTorch's compression hooks
     powersgd[:rank=R] PyTorch's PowerSGD hook, rank 4 unless said otherwise
     anything else     a thinwire specification, such as casq:bits=2 or casq:bits=1,feedback=off;
-                      "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's
+                      "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's;
+                      "s2+none" is s2 for embeddings and none for all else
 """
 
 from __future__ import annotations
 
 import re
 
-DEFAULT = "plain,bf16,powersgd,casq:bits=2,casq:bits=3"
 HALVES = ("bf16", "fp16")
 _POWERSGD = re.compile(r"powersgd(?::rank=([1-9]\d*))?")
 _POWERSGD_RANK = 4
@@ -45,8 +45,10 @@ def is_pytorch(spec: str) -> bool:
     return spec == "plain" or spec in HALVES or powersgd_rank(spec) is not None
 
 
-def thinwire_spec(spec: str) -> str:
-    return spec.removeprefix(_THINWIRE)
+def thinwire_specs(spec: str) -> tuple[str | None, str]:
+    """Of embeddings, where they have one of their own, and of all else."""
+    first, joined, rest = spec.removeprefix(_THINWIRE).partition("+")
+    return (first, rest) if joined else (None, first)
 
 
 def check(specs: list[str]) -> None:
@@ -66,6 +68,7 @@ def check(specs: list[str]) -> None:
                          "./run builds it, and so does pip install .") from error
     for spec in ours:
         try:
-            thinwire.canonical_spec(thinwire_spec(spec))
+            for each in filter(None, thinwire_specs(spec)):
+                thinwire.canonical_spec(each)
         except thinwire.Error as error:
             raise ValueError(f"{spec!r}: {error}") from error

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable
 
+from bench.training import tasks
+from bench.training.tasks import task_of
+
 WIDTH = 100
-_NAME_WIDTH = 26
+_NAME_WIDTH = 25
 _UNKNOWN = "-"
 
 
@@ -32,9 +35,10 @@ def _bytes(row: dict) -> str:
 def _difference(row: dict) -> str:
     if row["accuracy_difference"] is None:
         return _UNKNOWN
-    text = f"{100 * row['accuracy_difference']:+.2f}"
+    task = task_of(row)
+    text = f"{task.difference(row):+.2f}" + (" %" if task.relative else "")
     if row["accuracy_interval"] is not None:
-        text += f" ±{100 * row['accuracy_interval']:.2f}"
+        text += f" ±{task.interval(row):.2f}"
     return text
 
 
@@ -44,11 +48,14 @@ def _to_same_loss(row: dict) -> str:
     return f"{row['seconds_to_same_loss']:.1f} s"
 
 
-COLUMNS = (
-    Column(("", "compressor"), lambda row: row["compressor"]),
-    Column(("test", "accuracy"), lambda row: _number(row, "accuracy", 100, 2, " %")),
-    Column(("against", "plain"), _difference),
-    Column(("MB sent", "a step"), _bytes),
+_NAME = Column(("", "compressor"), lambda row: row["compressor"])
+_SCORE = {
+    tasks.IMAGES: Column(("test", "accuracy"), lambda row: _number(row, "accuracy", 100, 2, " %")),
+    tasks.LANGUAGE: Column(("test", "perplexity"), lambda row: _number(row, "accuracy", 1, 2)),
+}
+_BYTES = Column(("MB sent", "a step"), _bytes)
+_ROW_BYTES = Column(("of it", "rows"), lambda row: _number(row, "row_bytes_per_step", 1e-6, 2))
+_TIMES = (
     Column(("ms", "a step"), lambda row: _number(row, "step_seconds", 1e3, 0)),
     Column(("speed-up", "a step"), lambda row: _number(row, "speedup", 1, 2, "x")),
     Column(("time to", "same loss"), _to_same_loss),
@@ -56,16 +63,24 @@ COLUMNS = (
 )
 
 
+def columns(rows: list[dict]) -> tuple[Column, ...]:
+    """Those of the rows' task."""
+    task = task_of(rows[0]).name if rows else tasks.IMAGES
+    row_bytes = (_ROW_BYTES,) if task == tasks.LANGUAGE else ()
+    return (_NAME, _SCORE[task], Column(("against", "plain"), _difference), _BYTES, *row_bytes, *_TIMES)
+
+
 def cells(rows: list[dict]) -> list[list[str]]:
     """The text of every cell, row by row."""
-    return [[column.text(row) for column in COLUMNS] for row in rows]
+    return [[column.text(row) for column in columns(rows)] for row in rows]
 
 
 def render(rows: list[dict]) -> str:
     """The table as lines of at most 100 characters; long names are shortened in the middle."""
     body = [[_shortened(line[0]), *line[1:]] for line in cells(rows)]
-    lines = [[column.heading[part] for column in COLUMNS] for part in range(2)] + body
-    widths = [max(len(line[index]) for line in lines) for index in range(len(COLUMNS))]
+    heads = columns(rows)
+    lines = [[column.heading[part] for column in heads] for part in range(2)] + body
+    widths = [max(len(line[index]) for line in lines) for index in range(len(heads))]
     text = ["  ".join([line[0].ljust(widths[0]),
                        *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]).rstrip()
             for line in lines]

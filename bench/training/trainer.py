@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bench.training import data
+from bench.training import data, tasks
 from bench.training.replica import Replica
 from bench.training.model import make_model
 from bench.training.settings import Place, Settings
@@ -31,7 +31,7 @@ class Course:
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     bytes_sent: list[int] = field(default_factory=list)  # by the interface's counter; else empty
-    accuracies: list[tuple[int, float]] = field(default_factory=list)  # (steps done, share)
+    accuracies: list[tuple[int, float]] = field(default_factory=list)  # (steps done, the task's score)
 
 
 class Trainer:
@@ -115,6 +115,20 @@ def one_cycle(step: int, steps: int) -> float:
     return min(share / _WARM_UP_SHARE, (1 - share) / (1 - _WARM_UP_SHARE))
 
 
-def fresh_replica(settings: Settings, spec: str, seed: int) -> Replica:
+def make_task_model(settings: Settings, seed: int) -> nn.Module:
     """The same initial weights for every compressor at one seed."""
-    return Replica(make_model(seed), spec, seed=seed, timeout=settings.timeout)
+    if settings.task == tasks.LANGUAGE:
+        from bench.training import language
+        return language.make_model(settings, seed)
+    return make_model(seed)
+
+
+def make_trainer(settings: Settings, place: Place) -> Trainer:
+    if settings.task == tasks.LANGUAGE:
+        from bench.training import language
+        return language.LanguageTrainer(settings, place)
+    return Trainer(settings, place)
+
+
+def fresh_replica(settings: Settings, spec: str, seed: int) -> Replica:
+    return Replica(make_task_model(settings, seed), spec, seed=seed, timeout=settings.timeout)

@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 
 from bench.training import probes, specs
-from bench.training.model import count_parameters, make_model
+from bench.training.model import count_parameters
 from bench.training.replica import Costs, Replica, ring_bytes
 from bench.training.settings import Place, Settings
-from bench.training.trainer import Course, Trainer, fresh_replica
+from bench.training.trainer import Course, fresh_replica, make_task_model, make_trainer
 
 _PROGRESS_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
         self._events = os.fdopen(place.events, "w") if place.rank == 0 else None
-        self.trainer = Trainer(settings, place)
+        self.trainer = make_trainer(settings, place)
         groups = [dist.new_group([rank]) for rank in range(settings.workers)]
         self._alone = groups[place.rank]
         self._split_known: dict[str, dict] = {}
@@ -45,7 +45,7 @@ class Worker:
 
     def probe(self) -> None:
         """Measures the network, and reports `network`."""
-        elements = count_parameters(make_model(0))
+        elements = count_parameters(make_task_model(self.settings, 0))
         rate = probes.link_rate(self.place.rank, self.place.addresses)
         limit = ring_bytes(self.settings.workers, 4 * elements) * 8 / rate
         seconds = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
@@ -66,7 +66,7 @@ class Worker:
         dist.gather_object((course, accounts), everyone)
         if everyone:
             courses, costs = zip(*everyone)
-            self.emit("trained", seed=seed, compressor=spec,
+            self.emit("trained", seed=seed, compressor=spec, task=self.settings.task,
                       **_merge(courses, costs, replica.warm_up_steps), **split)
 
     def _watch(self, seed: int, spec: str, replica: Replica, accounts: list[Costs]):
@@ -120,6 +120,7 @@ def _merge(courses: list[Course], accounts: list[list[Costs]], warm_up: int) -> 
         "accuracies": courses[0].accuracies,
         "arithmetic_bytes": mean([costs[-1].bytes_sent for costs in accounts]),
         "arithmetic_bytes_per_step": a_step("bytes_sent"),
+        "row_bytes_per_step": a_step("row_bytes"),
         "compress_seconds": a_step("compress_seconds"),
         "compression_error": mean([costs[-1].compression_error for costs in accounts]),
         "compressor_stats": accounts[0][-1].details,

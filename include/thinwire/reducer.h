@@ -59,6 +59,9 @@ struct Counters {
   std::uint64_t second_bytes = 0;
   double traffic_bytes = 0;        // sent, by the collectives' standard algorithms
   double plain_traffic_bytes = 0;  // what ring all-reduce of the uncompressed gradient would have sent
+  double row_traffic_bytes = 0;    // of traffic_bytes, what compressors of rows sent
+  std::uint64_t row_elements = 0;  // of elements, those that travelled by compressors of rows
+  std::uint64_t fallbacks = 0;     // messages in which these found too few empty rows and travelled as "none" does
   std::uint64_t non_finite = 0;    // reductions whose mean is non-finite because some worker's gradient was
   double setup_seconds = 0;
   double encode_seconds = 0;

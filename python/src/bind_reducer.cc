@@ -125,6 +125,9 @@ nb::dict counters_of(const Reducer& reducer) {
   result["second_bytes"] = counters.second_bytes;
   result["traffic_bytes"] = counters.traffic_bytes;
   result["plain_traffic_bytes"] = counters.plain_traffic_bytes;
+  result["row_traffic_bytes"] = counters.row_traffic_bytes;
+  result["row_elements"] = counters.row_elements;
+  result["fallbacks"] = counters.fallbacks;
   result["non_finite"] = counters.non_finite;
   result["setup_seconds"] = counters.setup_seconds;
   result["encode_seconds"] = counters.encode_seconds;

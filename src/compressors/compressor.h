@@ -22,6 +22,9 @@ class Compressor {
   // Whether what it does depends on the link, which should then be measured (Reducer::measure_link).
   virtual bool chooses_by_link() const { return false; }
 
+  // What the spec's feedback=auto means.
+  virtual bool needs_feedback() const { return false; }
+
   // Elements that must stay together: the grid's chunks are whole units, the last one of a parameter apart. At least 1.
   virtual std::uint64_t unit_elements(const Parameter& /*parameter*/) const { return 1; }
 

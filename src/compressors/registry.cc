@@ -6,6 +6,8 @@
 #include "compressors/casq.h"
 #include "compressors/half.h"
 #include "compressors/none.h"
+#include "compressors/s2.h"
+#include "compressors/sparse_baselines.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
@@ -121,14 +123,107 @@ Row casq() {
           [](const SpecValues& values, Made) -> Made { return std::make_unique<Casq>(casq_options(values)); }};
 }
 
+SpecParameter block(const char* default_value, double minimum) {
+  return {.name = "block", .kind = Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = 1 << 20,
+          .choices = {}, .help = minimum > 0 ? "entries of a block" : "entries of a row; 0: a row is one of the first dimension"};
+}
+
+Row s2() {
+  return {{.name = "s2",
+           .description = "S2 Reducer: rows that are not zero, found by a bitmap and summed, gathered, peeled or sketched",
+           .wire_id = S2::kWireId,
+           .aggregation = Aggregation::kLinear,
+           .contractive = true,
+           .unit = Unit::kRow,
+           .takes_stage = true,
+           .parameters = {{.name = "mode", .kind = Kind::kChoice, .default_value = "auto",
+                           .choices = {"auto", "exact", "gather", "peel", "sketch", "split"},
+                           .help = "exact: the union's rows summed, or carried by a further stage; gather: each worker's rows to "
+                                   "all; split: rows to owners, sums to all; auto: the cheapest of these, by last step's rows; "
+                                   "peel: rows read off a hash table, in one round; sketch: lossy, the published way, shrunk"},
+                          block("0", 0),
+                          {.name = "ratio", .kind = Kind::kReal, .default_value = "0.25", .minimum = 0.001, .maximum = 1,
+                           .choices = {}, .help = "mode=sketch: what the tables take, as a share of the union's rows"},
+                          {.name = "tables", .kind = Kind::kChoice, .default_value = "1", .choices = {"1", "3", "5"},
+                           .help = "mode=sketch: the sketch's rows, of which the median counts"},
+                          {.name = "shrink", .kind = Kind::kChoice, .default_value = "on", .choices = {"off", "on"},
+                           .help = "mode=sketch: estimates are made smaller, to be contractive; off: feedback diverges"},
+                          {.name = "link", .kind = Kind::kReal, .default_value = "1", .minimum = 1e-6, .maximum = 1e6,
+                           .choices = {}, .help = "mode=auto: Gb/s that a worker sends"},
+                          {.name = "latency", .kind = Kind::kReal, .default_value = "200", .minimum = 0, .maximum = 1e9,
+                           .choices = {}, .help = "mode=auto: microseconds of a round"},
+                          {.name = "feedback", .kind = Kind::kChoice, .default_value = "auto", .choices = {"auto", "off", "on"},
+                           .help = "error feedback; auto: on for mode=sketch, where something is lost, else what a further stage wants"}},
+           .reference = "arXiv 2110.02140; ICASSP 2022"},
+          [](const SpecValues& values, Made next) -> Made {
+            S2Options options{.mode = s2_mode_of(values.choice("mode")),
+                              .block = static_cast<std::uint64_t>(values.integer("block")),
+                              .link = values.real("link"),
+                              .latency = values.real("latency")};
+            options.sketching = {values.real("ratio"), std::stoi(values.choice("tables")), values.choice("shrink") == "on"};
+            return std::make_unique<S2>(options, std::move(next));
+          }};
+}
+
+Row coordinates() {
+  return {{.name = "coordinates",
+           .description = "all-gather of coordinates: every row that is not zero, with its number in 64 bits",
+           .wire_id = Coordinates::kWireId,
+           .aggregation = Aggregation::kGather,
+           .lossless = true,
+           .unbiased = true,
+           .contractive = true,
+           .unit = Unit::kRow,
+           .parameters = {block("0", 0)},
+           .reference = "what PyTorch's backends do to sum sparse tensors"},
+          [](const SpecValues& values, Made) -> Made {
+            return std::make_unique<Coordinates>(static_cast<std::uint64_t>(values.integer("block")));
+          }};
+}
+
+Row sparcml() {
+  return {{.name = "sparcml",
+           .description = "sparse all-reduce of single entries, split and gathered, that turns dense where that is shorter",
+           .wire_id = SparCml::kWireId,
+           .aggregation = Aggregation::kGather,
+           .lossless = true,
+           .unbiased = true,
+           .contractive = true,
+           .unit = Unit::kRow,
+           .parameters = {},
+           .reference = "SparCML: Renggli et al., SC 2019, SSAR_Split_allgather and DSAR"},
+          [](const SpecValues&, Made) -> Made { return std::make_unique<SparCml>(); }};
+}
+
+Row omnireduce() {
+  return {{.name = "omnireduce",
+           .description = "blocks that are not zero, sent to their owners, who send the sums to all",
+           .wire_id = 34,
+           .aggregation = Aggregation::kLinear,
+           .lossless = true,
+           .unbiased = true,
+           .contractive = true,
+           .unit = Unit::kRow,
+           .parameters = {block("256", 1)},
+           .reference = "OmniReduce: Fei et al., SIGCOMM 2021"},
+          [](const SpecValues& values, Made) -> Made {
+            return std::make_unique<S2>(S2Options{.mode = S2Mode::kSplit, .block = static_cast<std::uint64_t>(values.integer("block"))},
+                                        nullptr);
+          }};
+}
+
 // "none" first, then by name.
 const std::vector<Row>& rows() {
   static const std::vector<Row> rows = {
       none(),
       half("bf16", "values rounded to bfloat16 (8 exponent, 7 fraction bits), summed", 2, ElementType::kBfloat16),
       casq(),
+      coordinates(),
       half("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
            ElementType::kFloat16),
+      omnireduce(),
+      s2(),
+      sparcml(),
   };
   return rows;
 }
@@ -182,8 +277,11 @@ ChosenCompressor make_compressor(std::string_view text) {
     const SpecValues values(*stage, row.info);
     canonical.stages.insert(canonical.stages.begin(), values.canonical());
     chosen.info = &row.info;
-    chosen.feedback = chosen.feedback || (values.has("feedback") && values.choice("feedback") == "on");
     chosen.compressor = row.make(values, std::move(chosen.compressor));
+    if (values.has("feedback")) {
+      const std::string& feedback = values.choice("feedback");
+      chosen.feedback = chosen.feedback || feedback == "on" || (feedback == "auto" && chosen.compressor->needs_feedback());
+    }
   }
   chosen.canonical = canonical.text();
   return chosen;

@@ -58,6 +58,7 @@ struct Work {
   bool feedback = false;       // residuals last; without, there may be some for this step, to measure the error
   bool measured = false;       // pieces have residuals, and the error is wanted
   float gradient_scale = 1;    // gradients are multiplied by this before the residual is added
+  bool fell_back = false;      // out: its own way had nothing to save, and it travelled as "none" does
   std::optional<double> first_error = {};  // sum of squares lost by the first encoding, where residuals hold more than that
 };
 

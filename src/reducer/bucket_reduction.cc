@@ -239,8 +239,14 @@ Exchange reduce_bucket(BucketReduction bucket) {
   for (const MessagePlan& plan : bucket.plan.messages) {
     bucket.context.enter(Phase::kEncode);
     Message message(bucket, plan);
+    const double sent_before = bucket.counters.traffic_bytes;
     Exchange exchange = plan.chosen->compressor->exchange(message.work(), bucket.context);
     co_await exchange;
+    if (plan.chosen->info->unit == Unit::kRow) {
+      bucket.counters.row_traffic_bytes += bucket.counters.traffic_bytes - sent_before;
+      bucket.counters.row_elements += plan.elements;
+    }
+    bucket.counters.fallbacks += message.work().fell_back ? 1 : 0;
     if (bucket.context.any_non_finite) break;
     message.commit();
     ++committed;

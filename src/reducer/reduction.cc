@@ -17,6 +17,9 @@ void CounterTotal::add(const Counters& counters) {
   total_.second_bytes += counters.second_bytes;
   total_.traffic_bytes += counters.traffic_bytes;
   total_.plain_traffic_bytes += counters.plain_traffic_bytes;
+  total_.row_traffic_bytes += counters.row_traffic_bytes;
+  total_.row_elements += counters.row_elements;
+  total_.fallbacks += counters.fallbacks;
   total_.non_finite += counters.non_finite;
   total_.setup_seconds += counters.setup_seconds;
   total_.encode_seconds += counters.encode_seconds;

@@ -18,20 +18,9 @@ def refused(said, model, *arguments, kind=ArgumentError, **options):
         thinwire.torch.attach(model, *arguments, **options)
 
 
-class Sparse(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(10, 4, sparse=True)
-
-
 def check_models():
     refused("DistributedDataParallel", layers())
     refused("float64.*bfloat16", ddp(layers(torch.float64)))
-    refused("'table' has sparse gradients", ddp(Sparse()))
-    frozen = Sparse()
-    frozen.table.requires_grad_(False)
-    frozen.head = nn.Linear(4, 4)
-    thinwire.torch.attach(ddp(frozen)).close()
 
 
 def check_hooks():

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.training import comparison, data, network, results, rootless, specs, table  # noqa: E402
+from bench.training import comparison, data, network, results, rootless, specs, table, tasks  # noqa: E402
 from bench.training.__main__ import parser  # noqa: E402
 from bench.training.settings import FASHION_MNIST  # noqa: E402
 
@@ -93,7 +93,7 @@ def test_split_specs(text, expected):
 
 
 def test_default_compressors_are_five():
-    assert specs.split_specs(specs.DEFAULT) == [
+    assert specs.split_specs(tasks.TASKS[tasks.IMAGES].compressors) == [
         "plain", "bf16", "powersgd", "casq:bits=2", "casq:bits=3"]
 
 

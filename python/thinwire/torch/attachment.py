@@ -17,6 +17,7 @@ from thinwire.torch import checkpoint, statistics
 from thinwire.torch.cores import default_threads
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.lanes import BucketJob, Lanes, group_terms
+from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 from thinwire.torch.model_parameters import ModelParameters, check_unjoined, refuse_join
 
 Future = torch.futures.Future[torch.Tensor]
@@ -136,6 +137,7 @@ class Attachment:
         self._terms = terms
         self._steps = 0
         self._loss_scale = 1.0
+        self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
         self._close_lanes = weakref.finalize(ddp_model, lanes.close)
 
@@ -143,7 +145,10 @@ class Attachment:
         """Sends a bucket on its way to the mean, which replaces its gradients, in their dtype."""
         if bucket.index() == 0:
             self._begin_step()
-        job = BucketJob(self._reducer, bucket.buffer(), self._parameters.indices(bucket.parameters()), self._loss_scale)
+        parameters = self._parameters.indices(bucket.parameters())
+        buffer = bucket.buffer()
+        sparse = SparseBucket(buffer, parameters[0], self._dense_forms) if buffer.is_sparse else None
+        job = BucketJob(self._reducer, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
         self._jobs.append(job)
         self._lanes.submit(bucket.index(), job)
         if bucket.is_last():
@@ -161,7 +166,8 @@ class Attachment:
         steps; reductions (of buckets); rounds (collectives); setup_bytes, payload_bytes, second_bytes (first and second
         encodings); traffic_bytes (sent, by the collectives' standard algorithms); plain_bytes (what ring all-reduce would
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
-        compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; non_finite (buckets with NaN or
+        compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; row_bytes (of traffic_bytes, what
+        compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets with NaN or
         infinity on some worker); seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
         undefined is None.
         """

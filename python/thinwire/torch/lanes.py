@@ -17,6 +17,7 @@ import torch.distributed as dist
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
 from thinwire.torch.host_stage import HostStage, ready_event
+from thinwire.torch.sparse_bucket import SparseBucket
 
 _PATIENCE_AT_CLOSE = 1.0  # seconds for a lane that still waits for its peers
 
@@ -29,6 +30,7 @@ class BucketJob:
     bucket: torch.Tensor  # flat; holds whole parameters, one behind the other
     parameters: list[int]  # their indices in the reducer's layout
     loss_scale: float
+    sparse: SparseBucket | None = None  # of which `bucket` is the dense form
     ready: torch.cuda.Event | None = None
     done: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
@@ -44,7 +46,7 @@ class BucketJob:
         """The bucket with the mean; raises what went wrong. Only after the job is done."""
         if self.error is not None:
             raise self.error
-        return self.bucket
+        return self.bucket if self.sparse is None else self.sparse.mean
 
     def finish(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -121,6 +123,8 @@ class Lane:
         self._failure.check()
         with self._stage.on_host(job.bucket, job.ready) as bucket:
             self._run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
+        if job.sparse is not None:
+            job.sparse.take_mean()
 
     def measure_link(self, reducer: _native.Reducer) -> None:
         """In the caller's thread, while no bucket is on its way."""

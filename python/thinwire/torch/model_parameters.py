@@ -21,7 +21,6 @@ class ModelParameters:
         trained = list(_trained(ddp_model))
         for name, parameter in trained:
             _check(name, parameter)
-        _check_sparse(ddp_model)
         # Names and shapes, in the order of the module.
         self.layout = [(name, _shape_in_memory(parameter)) for name, parameter in trained]
         self.dtypes = [str(parameter.dtype) for _, parameter in trained]
@@ -69,17 +68,6 @@ def _check(name: str, parameter: nn.Parameter) -> None:
         )
     if parameter.device.type not in _DEVICES:
         raise ArgumentError(f"parameter {name!r} is on {parameter.device}; thinwire serves {' and '.join(_DEVICES)}")
-
-
-def _check_sparse(ddp_model: DistributedDataParallel) -> None:
-    ignored = getattr(ddp_model, "parameters_to_ignore", set())
-    for name, module in ddp_model.module.named_modules():
-        if not (isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse):
-            continue
-        if module.weight.requires_grad and f"{name}.weight" not in ignored:
-            raise ArgumentError(
-                f"module {name!r} has sparse gradients, which thinwire cannot exchange yet; build it with sparse=False"
-            )
 
 
 def _shape_in_memory(parameter: torch.Tensor) -> list[int]:

@@ -19,6 +19,8 @@ def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
         "ratio": _ratio(counters["plain_traffic_bytes"], counters["traffic_bytes"]),
         "compressed_share": _ratio(counters["compressed_elements"], counters["elements"]),
         "compression_error": _ratio(counters["error_energy"], counters["measured_energy"]),
+        "row_bytes": counters["row_traffic_bytes"],
+        "fallbacks": counters["fallbacks"],
         "non_finite": counters["non_finite"],
         "seconds": {phase: counters[f"{phase}_seconds"] for phase in PHASES},
     }
@@ -33,6 +35,7 @@ def table(title: str, stats: dict[str, Any]) -> str:
         ("ratio", _text(stats["ratio"])),
         ("compressed", _text(stats["compressed_share"], " of the elements")),
         ("error", _text(stats["compression_error"], " of the energy")),
+        ("rows", f"{stats['row_bytes'] / 1e6:.4g} MB of what was sent; {stats['fallbacks']:,} times too dense for it"),
         ("non-finite", f"{stats['non_finite']:,} of {stats['reductions']:,} buckets"),
         ("time", seconds),
     ]

@@ -1,0 +1,1 @@
+"""Measures what sparse gradients cost, way by way."""

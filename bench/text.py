@@ -1,0 +1,57 @@
+"""Real text that Debian packages hold, as numbers of words in the order of their frequency."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+PYTHON_DOC = Path("/usr/share/doc/python3.11/html/_sources")  # Debian's python3.11-doc
+KING_JAMES = Path("/usr/bin/bible")  # Debian's bible-kjv
+CORPORA = ("python-doc", "king-james")
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """`words`: int64, one number a token; number 0 is the most frequent word."""
+
+    name: str
+    words: np.ndarray
+    vocabulary: int
+
+
+def available() -> str:
+    """The first corpus that is installed; ValueError where there is none."""
+    if PYTHON_DOC.is_dir():
+        return "python-doc"
+    if KING_JAMES.exists():
+        return "king-james"
+    raise ValueError("no text: install Debian's python3.11-doc, or bible-kjv with bible-kjv-text")
+
+
+def load(name: str | None = None) -> Corpus:
+    """A corpus by name; None: the first that is installed. ValueError where it is not there."""
+    name = name or available()
+    tokens = _TOKEN.findall(_text(name))
+    ranks = {word: rank for rank, (word, _) in enumerate(Counter(tokens).most_common())}
+    return Corpus(name, np.fromiter((ranks[token] for token in tokens), np.int64, len(tokens)), len(ranks))
+
+
+def _text(name: str) -> str:
+    if name == "python-doc":
+        files = sorted(PYTHON_DOC.rglob("*.txt"))
+        if not files:
+            raise ValueError(f"no text in {PYTHON_DOC}: install Debian's python3.11-doc")
+        return "\n".join(file.read_text(errors="replace") for file in files)
+    if name == "king-james":
+        if not KING_JAMES.exists():
+            raise ValueError(f"no {KING_JAMES}: install Debian's bible-kjv and bible-kjv-text")
+        out = subprocess.run([KING_JAMES, "-f", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                             check=True).stdout
+        return "\n".join(line.partition(" ")[2] for line in out.splitlines())
+    raise ValueError(f"corpus {name!r}: expected one of {', '.join(CORPORA)}")

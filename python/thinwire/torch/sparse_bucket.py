@@ -1,0 +1,50 @@
+"""Buckets that are sparse tensors: DDP hands over such a gradient alone (nn.Embedding(sparse=True), nn.EmbeddingBag)."""
+
+import torch
+
+
+class DenseForms:
+    """Dense memory for sparse gradients, one for each parameter; zero between steps, so that only used rows are touched."""
+
+    def __init__(self) -> None:
+        self._of_parameter: dict[int, torch.Tensor] = {}
+
+    def take(self, parameter: int, like: torch.Tensor) -> torch.Tensor:
+        """Zeros. What is not given back, because a step failed, is not used again."""
+        dense = self._of_parameter.pop(parameter, None)
+        return torch.zeros(like.shape, dtype=like.dtype, device=like.device) if dense is None else dense
+
+    def give_back(self, parameter: int, dense: torch.Tensor) -> None:
+        self._of_parameter[parameter] = dense
+
+
+class SparseBucket:
+    """One sparse gradient on its way: its dense form travels, and the mean is sparse again.
+
+    The mean is coalesced, and the same on all workers: its rows are those in which the mean is not zero.
+    """
+
+    def __init__(self, gradient: torch.Tensor, parameter: int, forms: DenseForms):
+        gradient = gradient.coalesce()
+        self._forms, self._parameter = forms, parameter
+        self._dimensions = gradient.sparse_dim()
+        self._dense = forms.take(parameter, gradient)
+        self._dense.index_put_(tuple(gradient.indices()), gradient.values())
+        self.mean: torch.Tensor | None = None
+
+    @property
+    def flat(self) -> torch.Tensor:
+        return self._dense.view(-1)
+
+    def take_mean(self) -> None:
+        """When the dense form holds the mean."""
+        shape = self._dense.shape[: self._dimensions]
+        rows = self._dense.reshape(shape.numel(), -1)
+        used = rows.any(dim=1).nonzero().squeeze(1)  # NaN counts as something
+        values = rows[used]
+        rows[used] = 0
+        indices = torch.stack(torch.unravel_index(used, shape))
+        self.mean = torch.sparse_coo_tensor(
+            indices, values.view(-1, *self._dense.shape[self._dimensions :]), self._dense.shape, is_coalesced=True, check_invariants=False
+        )
+        self._forms.give_back(self._parameter, self._dense)

@@ -1,0 +1,61 @@
+// Messages of compressors of rows: whatever peers send, a reduction ends with PayloadError, with a bucket that is said not to be
+// finite (both leave the memory as it was), or with some means; and its memory can be saved and loaded. Rows are raw floats, so
+// where nobody needs to know, what is not finite just stays in the mean.
+#include <cmath>
+#include <map>
+
+#include "fuzz/spoilt_group.h"
+
+namespace thinwire::fuzz {
+namespace {
+
+constexpr const char* kSpecs[] = {"s2:mode=exact", "s2:mode=gather", "s2:mode=split", "s2:mode=peel", "s2:mode=peel,feedback=on",
+                                  "s2:mode=sketch", "s2:mode=exact/casq:bits=2", "s2:mode=split,block=5", "coordinates",
+                                  "coordinates:block=3", "sparcml", "omnireduce:block=7"};
+constexpr const char* kContents[] = {"sparse", "zeros", "one_worker_zero", "laplace"};
+
+const Layout& layout() {
+  static const Layout instance({{"matrix", {40, 5}}, {"vector", {70}}, {"empty", {0, 3}}, {"row", {1, 33}}});
+  return instance;
+}
+
+struct UsedGroup {
+  explicit UsedGroup(const std::string& spec) : group(layout(), {.compressor = spec}, 3, 1) {
+    Input honest(nullptr, 0);
+    group.step("sparse", honest);
+    states = group.states();
+  }
+
+  SpoiltGroup group;
+  std::vector<std::vector<ParameterState>> states;
+};
+
+UsedGroup& used_group(const std::string& spec) {
+  static std::map<std::string, UsedGroup> made;
+  return made.try_emplace(spec, spec).first->second;
+}
+
+void step(SpoiltGroup& group, const std::string& content, Input& input) {
+  Reducer& victim = group.victim();
+  const auto before = victim.state();
+  const Outcome outcome = group.step(content, input);
+  const auto after = victim.state();
+  if (outcome != Outcome::kMean)
+    return require(same(after, before), "what fails or is not finite leaves the memory as it was");
+  for (const ParameterState& parameter : after)
+    require(std::ranges::all_of(parameter.residual, [](float value) { return std::isfinite(value); }), "residuals are finite");
+  victim.load_state(after);
+}
+
+}  // namespace
+}  // namespace thinwire::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace thinwire;
+  fuzz::Input input(data, size);
+  fuzz::UsedGroup& used = fuzz::used_group(fuzz::kSpecs[input.choose(std::size(fuzz::kSpecs))]);
+  used.group.load(used.states);
+  for (std::size_t steps = 1 + input.choose(3); steps > 0; --steps)
+    fuzz::step(used.group, fuzz::kContents[input.choose(std::size(fuzz::kContents))], input);
+  return 0;
+}

@@ -1,0 +1,291 @@
+// S2 where something is lost: contraction, what feedback needs, stages, bits by their formulas, and many steps.
+#include <malloc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "compressors/peeled_rows.h"
+#include "compressors/s2.h"
+#include "reducer/workers.h"
+
+namespace thinwire::testing {
+namespace {
+
+constexpr std::size_t kRows = 400, kRow = 48;
+
+Layout embedding() { return Layout({{"embedding", {kRows, kRow}}}); }
+
+// Every worker uses each row with this probability.
+Gradients normal_rows(int workers, double density, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::bernoulli_distribution present(density);
+  Gradients gradients(static_cast<std::size_t>(workers), std::vector<float>(kRows * kRow));
+  for (auto& gradient : gradients)
+    for (std::size_t r = 0; r < kRows; ++r)
+      if (present(random))
+        for (std::size_t i = 0; i < kRow; ++i) gradient[r * kRow + i] = normal(random);
+  return gradients;
+}
+
+std::size_t union_rows(const Gradients& gradients) {
+  std::size_t rows = 0;
+  for (std::size_t r = 0; r < kRows; ++r)
+    rows += std::any_of(gradients.begin(), gradients.end(), [&](const auto& gradient) { return gradient[r * kRow] != 0; }) ? 1 : 0;
+  return rows;
+}
+
+double energy(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+double measured_error(const std::string& spec, double density) {
+  Workers worker(embedding(), 1, {.compressor = spec, .measure_every = 1});
+  for (unsigned step = 0; step < 5; ++step) {
+    Gradients gradients = normal_rows(1, density, step);
+    worker.step(gradients);
+  }
+  const Counters counters = worker.reducer(0).counters();
+  return counters.error_energy / counters.measured_energy;
+}
+
+// Shrunk, the error is w/(1+w) at most, w the noise of the sketch; unshrunk it is w, which is more than 1.
+TEST(S2Sketch, IsAContractionBecauseItIsShrunk) {
+  for (const char* const ratio : {"0.05", "0.25", "0.5", "0.9"}) {
+    const double w = 1 / std::stod(ratio);
+    const std::string spec = std::string("s2:mode=sketch,feedback=off,ratio=") + ratio;
+    EXPECT_NEAR(measured_error(spec, 0.3), w / (1 + w), 0.03) << ratio;
+    EXPECT_NEAR(measured_error(spec + ",shrink=off", 0.3), w, 0.1 * w) << ratio;
+    for (const char* const tables : {"3", "5"}) EXPECT_LT(measured_error(spec + ",tables=" + tables, 0.3), 0.999);
+  }
+}
+
+// What is left over after many steps of the same kind: bounded with the shrinking, growing without bound without it.
+double residual_after(const std::string& spec, unsigned steps) {
+  Workers workers(embedding(), 2, {.compressor = spec});
+  for (unsigned step = 0; step < steps; ++step) {
+    Gradients gradients = normal_rows(2, 0.2, 3);
+    workers.step(gradients);
+    if (workers.reducer(0).counters().non_finite > 0) return INFINITY;
+  }
+  Gradients residuals = {workers.residual(0), workers.residual(1)};
+  for (std::size_t i = 0; i < residuals[0].size(); ++i) residuals[0][i] += residuals[1][i];
+  return energy(residuals[0]);
+}
+
+TEST(S2Sketch, FeedbackConvergesShrunkAndDivergesUnshrunk) {
+  const double shrunk = residual_after("s2:mode=sketch,ratio=0.25", 60);
+  EXPECT_LT(residual_after("s2:mode=sketch,ratio=0.25", 240), 1.5 * shrunk);
+  const double unshrunk = residual_after("s2:mode=sketch,ratio=0.25,shrink=off", 60);
+  EXPECT_GT(unshrunk, 1e6 * shrunk);
+}
+
+TEST(S2Sketch, LosesNothingOverAllSteps) {
+  for (const std::string spec : {"s2:mode=sketch,ratio=0.3", "s2:mode=sketch,ratio=0.3,tables=3", "s2:mode=peel,feedback=on",
+                                 "s2:mode=exact/casq:bits=2", "s2:mode=exact/casq:bits=2,reduce=scatter"}) {
+    Workers workers(embedding(), 3, {.compressor = spec});
+    std::vector<double> balance(kRows * kRow);
+    for (unsigned step = 0; step < 12; ++step) {
+      // More rows than the step before in some steps, so that not all can be peeled.
+      Gradients gradients = normal_rows(3, step % 3 == 0 ? 0.3 : 0.05, step);
+      for (const auto& gradient : gradients)
+        for (std::size_t i = 0; i < balance.size(); ++i) balance[i] += static_cast<double>(gradient[i]);
+      workers.step(gradients);
+      for (std::size_t w = 1; w < 3; ++w) ASSERT_EQ(gradients[0], gradients[w]);
+      for (std::size_t i = 0; i < balance.size(); ++i) balance[i] -= 3 * static_cast<double>(gradients[0][i]);
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto residual = workers.residual(rank);
+      for (std::size_t i = 0; i < balance.size(); ++i) balance[i] -= static_cast<double>(residual[i]);
+    }
+    for (const double rest : balance) ASSERT_NEAR(rest, 0, 2e-3) << spec;
+  }
+}
+
+// Rows beyond what the table was made for: with feedback they are estimated by something that is no further off than nothing.
+TEST(S2Peel, WhatDoesNotPeelIsEstimatedByAContraction) {
+  double error = 0, whole = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Workers worker(embedding(), 1, {.compressor = "s2:mode=peel,feedback=on"});
+    for (unsigned step = 0; step < 40; ++step) {  // until it expects few rows
+      Gradients few = normal_rows(1, 0.01, 100 * seed + step);
+      worker.step(few);
+    }
+    Gradients gradients = normal_rows(1, 0.3, seed);
+    whole += energy(gradients[0]);
+    worker.step(gradients);
+    const double left = energy(worker.residual(0));
+    EXPECT_GT(left, 0);
+    error += left;
+  }
+  EXPECT_LT(error, 0.98 * whole);
+}
+
+TEST(S2Peel, OneRoundOnceItKnowsHowManyRowsThereAre) {
+  Workers workers(embedding(), 4, {.compressor = "s2:mode=peel"});
+  Gradients first = normal_rows(4, 0.05, 7);
+  workers.step(first);
+  const std::uint64_t before = workers.reducer(0).counters().rounds;
+  for (unsigned step = 0; step < 100; ++step) {
+    Gradients gradients = normal_rows(4, 0.05, 7);
+    workers.step(gradients);
+  }
+  EXPECT_LE(workers.reducer(0).counters().rounds - before, 105u);  // now and then two rows share all their cells
+}
+
+// Residuals of rows that nobody uses wait, and cost nothing.
+TEST(S2Stage, KeepsFeedbackByRows) {
+  Workers workers(embedding(), 2, {.compressor = "s2:mode=exact/casq:bits=1"});
+  Gradients first = normal_rows(2, 0.2, 1);
+  const Gradients used = first;
+  workers.step(first);
+  const auto residual = workers.residual(0);
+  EXPECT_GT(energy(residual), 0);
+  Gradients second(2, std::vector<float>(kRows * kRow));
+  second[0][0] = 1;  // row 0 alone
+  workers.step(second);
+  const auto after = workers.residual(0);
+  for (std::size_t i = kRow; i < after.size(); ++i) ASSERT_EQ(after[i], residual[i]);
+  for (std::size_t i = kRow; i < after.size(); ++i) ASSERT_EQ(second[0][i], 0);
+}
+
+TEST(S2Stage, CostsTheBitmapAndTheStagesBits) {
+  const Gradients inputs = normal_rows(4, 0.05, 3);
+  Gradients gradients = inputs;
+  Workers workers(embedding(), 4, {.compressor = "s2:mode=exact/casq:bits=2"});
+  workers.step(gradients);
+  const std::size_t elements = union_rows(inputs) * kRow;
+  ASSERT_LT(elements, 32768u);
+  const std::size_t bitmap = 4 * (UnionHeader::kWords + (kRows + 31) / 32);
+  EXPECT_EQ(workers.reducer(0).counters().payload_bytes, bitmap + 8 + 1 + 16 + (2 * elements + 7) / 8);
+}
+
+TEST(S2Stage, RefusesOtherModes) {
+  EXPECT_THROW(canonical_spec("s2:mode=gather/casq"), ArgumentError);
+  EXPECT_THROW(canonical_spec("coordinates/casq"), ArgumentError);
+  EXPECT_EQ(canonical_spec("s2:mode=exact/casq:bits=2").find("s2:mode=exact,"), 0u);
+}
+
+std::uint64_t payload_of(const std::string& spec, const Gradients& inputs) {
+  Workers workers(embedding(), static_cast<int>(inputs.size()), {.compressor = spec});
+  Gradients gradients = inputs;
+  workers.step(gradients);
+  return workers.reducer(0).counters().payload_bytes;
+}
+
+TEST(S2Bits, FollowTheFormulas) {
+  for (const int count : {1, 2, 4, 7}) {
+    const Gradients inputs = normal_rows(count, 0.04, 5);
+    const auto workers = static_cast<std::size_t>(count);
+    const std::size_t rows = union_rows(inputs), words = (kRows + 31) / 32, header = UnionHeader::kWords;
+    EXPECT_EQ(payload_of("s2:mode=exact", inputs), 4 * (header + words + rows * kRow));
+    // Sketch: cells of sixteen entries.
+    const std::size_t groups = rows * kRow / 16;
+    EXPECT_EQ(payload_of("s2:mode=sketch,ratio=0.25", inputs), 4 * (header + words + 16 * ((groups + 3) / 4)));
+    EXPECT_EQ(payload_of("s2:mode=sketch,ratio=0.25,tables=3", inputs),
+              4 * (header + words + 16 * 3 * static_cast<std::size_t>(std::ceil(0.25 * static_cast<double>(groups) / 3))));
+    // Peel, before anything is known: a sixteenth of the rows.
+    const auto fields = static_cast<std::size_t>(counts_in_float(count));
+    const std::size_t table = peeling_cells(kRows / 16.0) * kRow;
+    const std::size_t least = 4 * (1 + (kRows + fields - 1) / fields + table);
+    EXPECT_GE(payload_of("s2:mode=peel", inputs), least);
+    EXPECT_EQ(payload_of("s2:mode=peel,feedback=on", inputs), least);
+    // Coordinates: the worker with the most rows counts.
+    std::size_t most = 0;
+    for (const auto& gradient : inputs) most = std::max(most, union_rows({gradient}));
+    EXPECT_EQ(payload_of("coordinates", inputs), 16 + most * (8 + 4 * kRow));
+    EXPECT_EQ(payload_of("none", inputs), 4 * kRows * kRow);
+    (void)workers;
+  }
+}
+
+TEST(S2Auto, TakesTheCheapestOfTheLosslessModes) {
+  for (const double density : {0.002, 0.05, 0.5})
+    for (const int count : {2, 4, 8}) {
+      const auto traffic = [&](const std::string& spec) {
+        Workers workers(embedding(), count, {.compressor = spec});
+        double before = 0;
+        for (unsigned step = 0; step < 3; ++step) {
+          Gradients gradients = normal_rows(count, density, 11);
+          before = workers.reducer(0).counters().traffic_bytes;
+          workers.step(gradients);
+        }
+        return workers.reducer(0).counters().traffic_bytes - before;
+      };
+      const double best = std::min({traffic("s2:mode=exact"), traffic("s2:mode=gather"), traffic("s2:mode=split"), traffic("none")});
+      EXPECT_LE(traffic("s2:mode=auto,latency=0"), 1.25 * best + 1200) << density << ", " << count << " workers";
+    }
+}
+
+TEST(S2, SaysThatItFellBack) {
+  Workers workers(embedding(), 2, {.compressor = "s2:mode=exact"});
+  Gradients gradients = normal_rows(2, 1, 1);
+  workers.step(gradients);
+  EXPECT_EQ(workers.reducer(0).counters().fallbacks, 1u);
+  gradients = normal_rows(2, 0.1, 1);
+  workers.step(gradients);
+  EXPECT_EQ(workers.reducer(0).counters().fallbacks, 1u);
+  EXPECT_EQ(workers.reducer(0).counters().row_elements, 2 * kRows * kRow);
+}
+
+TEST(S2, StateComesBack) {
+  for (const std::string spec : {"s2:mode=sketch", "s2:mode=peel", "s2:mode=auto", "s2:mode=exact/casq:bits=2"}) {
+    Workers whole(embedding(), 2, {.compressor = spec}), resumed(embedding(), 2, {.compressor = spec});
+    for (unsigned step = 0; step < 6; ++step) {
+      Gradients gradients = normal_rows(2, 0.1, step), again = gradients;
+      whole.step(gradients);
+      if (step == 3)
+        for (int rank = 0; rank < 2; ++rank) {
+          Reducer fresh(embedding(), {.compressor = spec, .rank = rank, .world_size = 2});
+          fresh.load_state(resumed.reducer(rank).state());
+          resumed.reducer(rank).load_state(fresh.state());
+        }
+      resumed.step(again);
+      ASSERT_EQ(gradients, again) << spec << ", step " << step;
+    }
+  }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+std::size_t live_bytes() { return 0; }
+constexpr int kSteps = 300;
+#else
+std::size_t live_bytes() { return mallinfo2().uordblks; }
+constexpr int kSteps = 10000;
+#endif
+
+class S2Soak : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(S2Soak, MemoryStaysFlatAndWorkersAgree) {
+  const Layout layout({{"embedding", {200, 8}}, {"other", {50, 3}}});
+  in_parallel(2, [&](int rank, Communicator& communicator) {
+    Reducer reducer(layout, {.compressor = GetParam(), .rank = rank, .world_size = 2});
+    std::vector<float> gradient(layout.elements());
+    const auto parameters = parameters_of(layout, gradient);
+    std::size_t warm = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      std::mt19937 random(static_cast<unsigned>(step % 50 * 2 + rank));
+      std::ranges::fill(gradient, 0.0f);
+      for (int r = 0; r < 12; ++r) {
+        const std::size_t row = random() % 200;
+        for (std::size_t i = 0; i < 8; ++i) gradient[8 * row + i] = static_cast<float>(random() % 100) - 50;
+      }
+      Reduction reduction = reducer.reduce(parameters);
+      run(reduction, communicator);
+      if (step == kSteps / 10) warm = live_bytes();
+    }
+    EXPECT_LT(live_bytes(), warm + 65536) << "a few bytes a step";
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, S2Soak,
+                         ::testing::Values("s2:mode=auto", "s2:mode=split", "s2:mode=peel", "s2:mode=sketch",
+                                           "s2:mode=exact/casq:bits=2,retrain=500", "sparcml", "coordinates"));
+
+}  // namespace
+}  // namespace thinwire::testing
