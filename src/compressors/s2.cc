@@ -39,19 +39,20 @@ S2Mode s2_mode_of(std::string_view text) {
   return text == "split" ? S2Mode::kSplit : S2Mode::kAuto;
 }
 
-double s2_seconds(S2Mode mode, const RowsSeen& seen, std::uint64_t rows, std::uint64_t elements, int world_size, const S2Options& options) {
+double s2_seconds(S2Mode mode, const RowsSeen& seen, std::uint64_t rows, std::uint64_t elements, int world_size, const Link& link) {
   const double workers = world_size, others = workers - 1;
   const double any = 4.0 * static_cast<double>(seen.any_elements), most = 4.0 * static_cast<double>(seen.most_elements);
   const double bitmap = static_cast<double>(rows) / 8;
   // A gap takes about a byte.
   const double support = std::min(bitmap, most / 4 * static_cast<double>(rows) / static_cast<double>(std::max<std::uint64_t>(elements, 1)));
-  double rounds = 2, bytes = 2 * others / workers * (any + bitmap);
+  int rounds = 2;
+  double bytes = 2 * others / workers * (any + bitmap);
   if (mode == S2Mode::kGather) bytes = others * (most + support);
   if (mode == S2Mode::kSplit) {
     rounds = 4;
     bytes = others / workers * (most + any) + others * support;
   }
-  return rounds * options.latency * 1e-6 + bytes * 8e-9 / options.link;
+  return link.seconds(rounds, bytes);
 }
 
 S2::S2(const S2Options& options, std::unique_ptr<const Compressor> carrier) : options_(options), carrier_(std::move(carrier)) {
@@ -65,11 +66,13 @@ std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter) co
   return std::make_unique<S2Memory>(carrier_ ? carrier_->make_memory(parameter) : nullptr);
 }
 
-S2Mode S2::choose(const RowSpace& space, int world_size) const {
+S2Mode S2::choose(const RowSpace& space, const Context& context) const {
+  if (options_.mode != S2Mode::kAuto) return options_.mode;
   RowsSeen seen;
-  if (options_.mode != S2Mode::kAuto || !expected(space, seen)) return options_.mode == S2Mode::kAuto ? S2Mode::kExact : options_.mode;
+  if (!expected(space, seen)) return S2Mode::kExact;
+  const Link& link = context.link.is_known() ? context.link : options_.assumed;
   S2Mode best = S2Mode::kExact;
-  const auto seconds = [&](S2Mode mode) { return s2_seconds(mode, seen, space.rows(), space.elements(), world_size, options_); };
+  const auto seconds = [&](S2Mode mode) { return s2_seconds(mode, seen, space.rows(), space.elements(), context.world_size(), link); };
   for (const S2Mode mode : {S2Mode::kGather, S2Mode::kSplit})
     if (seconds(mode) < seconds(best)) best = mode;
   return best;
@@ -96,7 +99,7 @@ Exchange S2::exchange_united(S2Mode mode, const RowSpace& space, Work& work, Con
 Exchange S2::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
   const RowSpace space(work, options_.block, context.scratch());
-  const S2Mode mode = choose(space, context.world_size());
+  const S2Mode mode = choose(space, context);
   RowsSeen seen;
   if (mode == S2Mode::kPeel) {
     Exchange peel = peel_rows(space, work, context);

@@ -34,12 +34,11 @@ struct S2Options {
   S2Mode mode = S2Mode::kAuto;
   std::uint64_t block = 0;  // entries of a row; 0: a row of the first dimension
   Sketching sketching = {};
-  double link = 1;        // Gb/s that a worker sends, for kAuto
-  double latency = 200;   // microseconds of a round, for kAuto
+  Link assumed = {.bytes_per_second = 125e6, .round_seconds = 200e-6};  // for kAuto, where the link was not measured
 };
 
 // What a mode is expected to cost a worker, in seconds.
-double s2_seconds(S2Mode mode, const RowsSeen& seen, std::uint64_t rows, std::uint64_t elements, int world_size, const S2Options& options);
+double s2_seconds(S2Mode mode, const RowsSeen& seen, std::uint64_t rows, std::uint64_t elements, int world_size, const Link& link);
 
 class S2 : public Compressor {
  public:
@@ -51,10 +50,11 @@ class S2 : public Compressor {
   Exchange exchange(Work& work, Context& context) const override;
   std::uint64_t unit_elements(const Parameter& parameter) const override { return parameter.elements(); }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
+  bool chooses_by_link() const override { return options_.mode == S2Mode::kAuto; }
   bool needs_feedback() const override { return options_.mode == S2Mode::kSketch; }
 
  private:
-  S2Mode choose(const RowSpace& space, int world_size) const;
+  S2Mode choose(const RowSpace& space, const Context& context) const;
   Exchange exchange_united(S2Mode mode, const RowSpace& space, Work& work, Context& context, RowsSeen& seen) const;
 
   S2Options options_;

@@ -280,7 +280,7 @@ std::size_t casq_message_bytes(std::size_t elements, const std::string& spec, st
 
 TEST_P(Conformance, BitsFollowTheFormula) {
   const CompressorInfo& info = *GetParam().info;
-  if (has_budget(GetParam().spec)) return;  // casq_budget_test.cc has it
+  if (has_budget(GetParam().spec)) return;  // casq_buckets_test.cc has it
   if (info.unit == Unit::kRow) return;  // depends on the rows that are used: s2_test.cc
   for (const std::size_t elements : {1u, 4097u, 32768u, 100003u}) {
     Workers workers = make(Layout::flat(elements), 2);
