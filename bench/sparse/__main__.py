@@ -107,7 +107,7 @@ def _times(arguments: argparse.Namespace) -> list[dict]:
     for name in arguments.links.split(","):
         link = network.parse_link(name)
         with network.Namespaces(int(arguments.workers or 4), link) as net:
-            measured = timing.measure(net, wanted, width, arguments.repetitions, link.bits_per_second)
+            measured = timing.measure(net, wanted, width, arguments.repetitions)
         print(f"\n{link.name}, {net.workers} workers, {kind.description}, rows of {width}\n")
         print(f"{'spec':<44}      ms   MB sent  MB counted")
         for row in measured:

@@ -19,12 +19,11 @@ _WARM_UP = 2
 TORCH = "(torch, sparse tensors)"  # what DDP does without a hook
 
 
-def measure(net: Namespaces, specs: list[str], width: int, repetitions: int, bits_per_second: float) -> list[dict]:
+def measure(net: Namespaces, specs: list[str], width: int, repetitions: int) -> list[dict]:
     """A row for each spec."""
     processes = []
     for rank in range(net.workers):
-        job = {"specs": specs, "width": width, "repetitions": repetitions, "interface": net.interface,
-               "gbps": bits_per_second / 1e9}
+        job = {"specs": specs, "width": width, "repetitions": repetitions, "interface": net.interface}
         environment = os.environ | {
             "RANK": str(rank), "WORLD_SIZE": str(net.workers), "MASTER_ADDR": net.address(0), "MASTER_PORT": "29500",
             "GLOO_SOCKET_IFNAME": net.interface, "OMP_NUM_THREADS": "1"}
@@ -65,6 +64,10 @@ def _work(job: dict) -> None:
     def wire_bytes() -> int:
         return int(Path(f"/sys/class/net/{job['interface']}/statistics/tx_bytes").read_text())
 
+    def run(reduction: _native.Reduction) -> None:
+        while (collective := reduction.next()) is not None:
+            communicator.perform(collective)
+
     def timed(action) -> float:
         dist.barrier()
         begin = time.perf_counter()
@@ -85,21 +88,16 @@ def _work(job: dict) -> None:
     before = wire_bytes()
     report(TORCH, [timed(lambda: sum_sparse(step)) for step in range(steps)], float("nan"), wire_bytes() - before)
     for spec in job["specs"]:
-        told = spec + f",link={job['gbps']}" if "mode=auto" in spec else spec
         reducer = _native.Reducer(
-            layout=[("embedding", [kind.rows, job["width"]])], compressor=told, rules=[], small_uncompressed=False, seed=0,
+            layout=[("embedding", [kind.rows, job["width"]])], compressor=spec, rules=[], small_uncompressed=False, seed=0,
             rank=rank, world_size=world_size, lanes=1, threads=1, measure_every=0)
+        if reducer.chooses_by_link:
+            run(reducer.measure_link(0))
         bucket = torch.empty(kind.rows * job["width"])
         seconds, before = [], wire_bytes()
         for step in range(steps):
             bucket.copy_(inputs[step % 4].view(-1))
-
-            def average() -> None:
-                reduction = reducer.reduce(bucket, [0], 0, 1.0)
-                while (collective := reduction.next()) is not None:
-                    communicator.perform(collective)
-
-            seconds.append(timed(average))
+            seconds.append(timed(lambda: run(reducer.reduce(bucket, [0], 0, 1.0))))
             if step == 0 and not ("sketch" in spec or "casq" in spec or "bf16" in spec):
                 torch.testing.assert_close(bucket.view_as(expected), expected, rtol=1e-3, atol=1e-3)
         report(spec, seconds, reducer.counters()["traffic_bytes"] / steps, wire_bytes() - before)

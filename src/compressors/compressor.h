@@ -19,11 +19,10 @@ class Compressor {
   // Averages one message over all workers; see Work for the contract. `work` and `context` outlive the exchange.
   virtual Exchange exchange(Work& work, Context& context) const = 0;
 
-  // Whether what it does depends on the link, which should then be measured (Reducer::measure_link).
-  virtual bool chooses_by_link() const { return false; }
-
   // What the spec's feedback=auto means.
   virtual bool needs_feedback() const { return false; }
+  // Whether what it does depends on the link, which should then be measured (Reducer::measure_link).
+  virtual bool chooses_by_link() const { return false; }
 
   // Elements that must stay together: the grid's chunks are whole units, the last one of a parameter apart. At least 1.
   virtual std::uint64_t unit_elements(const Parameter& /*parameter*/) const { return 1; }

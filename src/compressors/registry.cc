@@ -148,17 +148,12 @@ Row s2() {
                            .help = "mode=sketch: the sketch's rows, of which the median counts"},
                           {.name = "shrink", .kind = Kind::kChoice, .default_value = "on", .choices = {"off", "on"},
                            .help = "mode=sketch: estimates are made smaller, to be contractive; off: feedback diverges"},
-                          {.name = "link", .kind = Kind::kReal, .default_value = "1", .minimum = 1e-6, .maximum = 1e6,
-                           .choices = {}, .help = "mode=auto: Gb/s that a worker sends, where the link was not measured"},
-                          {.name = "latency", .kind = Kind::kReal, .default_value = "200", .minimum = 0, .maximum = 1e9,
-                           .choices = {}, .help = "mode=auto: microseconds of a round, likewise"},
                           {.name = "feedback", .kind = Kind::kChoice, .default_value = "auto", .choices = {"auto", "off", "on"},
                            .help = "error feedback; auto: on for mode=sketch, where something is lost, else what a further stage wants"}},
            .reference = "arXiv 2110.02140; ICASSP 2022"},
           [](const SpecValues& values, Made next) -> Made {
             S2Options options{.mode = s2_mode_of(values.choice("mode")),
-                              .block = static_cast<std::uint64_t>(values.integer("block")),
-                              .assumed = {.bytes_per_second = values.real("link") * 1e9 / 8, .round_seconds = values.real("latency") * 1e-6}};
+                              .block = static_cast<std::uint64_t>(values.integer("block"))};
             options.sketching = {values.real("ratio"), std::stoi(values.choice("tables")), values.choice("shrink") == "on"};
             return std::make_unique<S2>(options, std::move(next));
           }};

@@ -34,10 +34,9 @@ struct S2Options {
   S2Mode mode = S2Mode::kAuto;
   std::uint64_t block = 0;  // entries of a row; 0: a row of the first dimension
   Sketching sketching = {};
-  Link assumed = {.bytes_per_second = 125e6, .round_seconds = 200e-6};  // for kAuto, where the link was not measured
 };
 
-// What a mode is expected to cost a worker, in seconds.
+// What a mode is expected to cost on a link that is known.
 double s2_seconds(S2Mode mode, const RowsSeen& seen, std::uint64_t rows, std::uint64_t elements, int world_size, const Link& link);
 
 class S2 : public Compressor {

@@ -70,11 +70,16 @@ class Stripes {
   std::size_t workers_;
 };
 
-// Calls body(index in the message, value) for all values of the message.
+// Calls body(piece, its first element, count, owner, place at the owner) for stretches that lie in one stripe.
 template <class Body>
-void for_each_value(const Work& work, const Body& body) {
-  for (const Piece& piece : work.pieces)
-    for (std::size_t i = 0; i < piece.gradient.size(); ++i) body(piece.offset + i, piece.values()[i]);
+void for_each_stretch(const Work& work, const Stripes& stripes, const Body& body) {
+  for (Piece& piece : work.pieces)
+    for (std::uint64_t first = 0; first < piece.gradient.size();) {
+      const std::uint64_t i = piece.offset + first;
+      const std::uint64_t count = std::min(kStripe - i % kStripe, piece.gradient.size() - first);
+      body(piece, first, count, stripes.owner(i), stripes.place(i));
+      first += count;
+    }
 }
 
 void check_length(const Work& work) {
@@ -100,27 +105,30 @@ void add_shard(std::span<const std::byte> bytes, std::uint64_t entries, bool den
   }
 }
 
-// Every worker's message of entries for its owner.
-std::uint64_t count_entries(const Work& work, const Stripes& stripes, std::span<std::uint32_t> counts) {
+void count_entries(const Work& work, const Stripes& stripes, std::span<std::uint32_t> counts) {
   std::ranges::fill(counts, 0u);
-  for_each_value(work, [&](std::uint64_t i, float value) {
-    if (value != 0) ++counts[stripes.owner(i)];
+  for_each_stretch(work, stripes, [&](Piece& piece, std::uint64_t first, std::uint64_t count, std::size_t owner, std::uint64_t) {
+    std::uint32_t entries = 0;
+    for (const float value : piece.values().subspan(first, count)) entries += value != 0 ? 1 : 0;
+    counts[owner] += entries;
   });
-  return *std::ranges::max_element(counts);
 }
 
+// next: of every owner, how many entries its shard holds already.
 void write_shards(const Work& work, const Stripes& stripes, bool dense, std::uint64_t shard_bytes, std::span<std::uint64_t> next,
                   std::span<std::byte> shards) {
   std::ranges::fill(shards, std::byte{0});
   std::ranges::fill(next, 0u);
-  for_each_value(work, [&](std::uint64_t i, float value) {
-    if (value == 0) return;
-    const std::size_t owner = stripes.owner(i);
+  for_each_stretch(work, stripes, [&](Piece& piece, std::uint64_t first, std::uint64_t count, std::size_t owner, std::uint64_t place) {
+    const auto values = piece.values().subspan(first, count);
     const auto shard = shards.subspan(owner * shard_bytes, shard_bytes);
     if (dense) {
-      std::memcpy(shard.data() + sizeof(float) * stripes.place(i), &value, sizeof(float));
-    } else {
-      const Entry entry{static_cast<std::uint32_t>(i), value};
+      std::memcpy(shard.data() + sizeof(float) * place, values.data(), values.size_bytes());
+      return;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] == 0) continue;
+      const Entry entry{static_cast<std::uint32_t>(piece.offset + first + i), values[i]};
       std::memcpy(shard.data() + sizeof(Entry) * next[owner]++, &entry, sizeof(Entry));
     }
   });
@@ -239,9 +247,11 @@ Exchange SparCml::exchange(Work& work, Context& context) const {
   }
   if (flagged(means, context)) co_return;
   const float weight = 1.0f / static_cast<float>(workers);
+  for_each_stretch(work, stripes, [&](Piece& piece, std::uint64_t first, std::uint64_t count, std::size_t owner, std::uint64_t place) {
+    const float* const source = means.data() + owner * sums.size() + place;
+    for (std::uint64_t i = 0; i < count; ++i) piece.mean()[first + i] = weight * source[i];
+  });
   for (Piece& piece : work.pieces) {
-    for (std::size_t i = 0; i < piece.gradient.size(); ++i)
-      piece.mean()[i] = weight * means[stripes.owner(piece.offset + i) * sums.size() + stripes.place(piece.offset + i)];
     std::ranges::fill(piece.residual, 0.0f);
     piece.stage = Piece::Stage::kDone;
   }

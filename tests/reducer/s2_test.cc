@@ -156,7 +156,7 @@ std::string name_of_spec(const ::testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, Lossless,
                          ::testing::Values("s2:mode=exact", "s2:mode=gather", "s2:mode=split", "s2:mode=auto",
-                                           "s2:mode=auto,latency=0,link=0.001", "s2:mode=peel", "s2:mode=exact,block=3",
+                                           "s2:mode=peel", "s2:mode=exact,block=3",
                                            "s2:mode=split,block=5", "s2:mode=peel,block=7", "s2:mode=exact/none", "coordinates",
                                            "coordinates:block=4", "sparcml", "omnireduce", "omnireduce:block=3"),
                          name_of_spec);
