@@ -6,6 +6,7 @@
 #include "compressors/casq.h"
 #include "compressors/half.h"
 #include "compressors/none.h"
+#include "compressors/qsgd.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
@@ -81,6 +82,40 @@ Row casq() {
           }};
 }
 
+Qsgd::Travel travel_of(const std::string& text) {
+  if (text == "sum") return Qsgd::Travel::kSum;
+  if (text == "auto") return Qsgd::Travel::kAuto;
+  return text == "scatter" ? Qsgd::Travel::kScatter : Qsgd::Travel::kGather;
+}
+
+Row qsgd() {
+  return {{.name = "qsgd",
+           .description = "values rounded at random to 2^bits - 1 evenly spaced levels, unbiased",
+           .wire_id = Qsgd::kWireId,
+           .wire_version = Qsgd::kWireVersion,
+           .aggregation = Aggregation::kGather,
+           .unbiased = true,
+           .parameters = {{.name = "bits", .kind = Kind::kInteger, .default_value = "4", .minimum = 2, .maximum = 8,
+                           .choices = {}, .help = "bits an entry; 2^(bits-1) - 1 levels of each sign"},
+                          {.name = "bucket", .kind = Kind::kInteger, .default_value = "512", .minimum = 64,
+                           .maximum = kChunkElements, .choices = {}, .help = "entries that share a norm, a multiple of 64"},
+                          {.name = "norm", .kind = Kind::kChoice, .default_value = "max", .choices = {"max", "l2"},
+                           .help = "what the levels are shares of: the bucket's largest magnitude, or its Euclidean norm"},
+                          feedback("off"),
+                          {.name = "reduce", .kind = Kind::kChoice, .default_value = "auto",
+                           .choices = {"auto", "gather", "scatter", "sum"},
+                           .help = "gather, scatter: each worker's code is decoded by itself; sum: norms are shared, so that levels "
+                                   "add up in all-reduce; auto: gather or sum, whichever sends less"}},
+           .reference = "Alistarh et al., NeurIPS 2017, arXiv 1610.02132"},
+          [](const SpecValues& values, Made) -> Made {
+            return std::make_unique<Qsgd>(Qsgd::Options{.bits = static_cast<int>(values.integer("bits")),
+                                                        .bucket = static_cast<std::size_t>(values.integer("bucket")),
+                                                        .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
+                                                        .travel = travel_of(values.choice("reduce")),
+                                                        .feedback = values.choice("feedback") == "on"});
+          }};
+}
+
 // "none" first, then by name.
 const std::vector<Row>& rows() {
   static const std::vector<Row> rows = {
@@ -89,6 +124,7 @@ const std::vector<Row>& rows() {
       casq(),
       half("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
            ElementType::kFloat16),
+      qsgd(),
   };
   return rows;
 }

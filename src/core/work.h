@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/random.h"
 #include "thinwire/layout.h"
 
 namespace thinwire {
@@ -40,6 +41,7 @@ struct Piece {
   CompressorMemory* memory = nullptr;
   // Whether this is a worker's own gradient, or the mean of a chunk that this worker owns.
   enum class Encoding : std::uint8_t { kFirst, kSecond } encoding = Encoding::kFirst;
+  RandomSequence random = {};  // its own, of this step and worker
   bool used = true;  // whether this worker's gradient has any non-zero value here
   float energy = 0;  // sum of squares of the values, as it is opened
   enum class Stage : std::uint8_t { kFresh, kOpen, kDone } stage = Stage::kFresh;

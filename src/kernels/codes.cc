@@ -265,6 +265,21 @@ class Table<kBits> {
   Vector<float> low_, high_;
 };
 
+// Computes what codes mean, where the table is evenly spaced.
+template <std::size_t kBits>
+class Line {
+ public:
+  HWY_INLINE explicit Line(const Levels& levels) : largest_(levels.largest), step_(levels.step) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    const auto level = hn::Sub(hn::Min(codes, hn::Set(kIndex, largest_)), hn::Set(kIndex, largest_ / 2));
+    return hn::Mul(hn::ConvertTo(Tag<float>(), level), hn::Set(Tag<float>(), step_));
+  }
+
+ private:
+  Index largest_;
+  float step_;
+};
+
 struct Replace {
   HWY_INLINE Vector<float> operator()(const float*, std::size_t, Vector<float> entries) const { return entries; }
 };
@@ -279,9 +294,9 @@ struct Subtract {
   }
 };
 
-template <std::size_t kBits, class Operation>
+template <std::size_t kBits, class Operation, class Entries>
 struct LookingUp {
-  Table<kBits> table;
+  Entries table;
   HWY_INLINE void operator()(const std::byte* planes, float* out) const {
     std::uint8_t codes[kLanes];
     Unpacking<kBits>()(planes, codes);
@@ -320,7 +335,15 @@ ClusterSums assign(std::span<const float> values, std::span<const float> thresho
 template <class Operation>
 void look_up_with(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    const LookingUp<constant(), Operation> looking_up{Table<constant()>(table)};
+    const LookingUp<constant(), Operation, Table<constant()>> looking_up{Table<constant()>(table)};
+    for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
+  });
+}
+
+template <class Operation>
+void compute_with(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    const LookingUp<constant(), Operation, Line<constant()>> looking_up{Line<constant()>(levels)};
     for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
   });
 }
@@ -335,6 +358,15 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values) {
   look_up_with<Subtract>(packed, bits, table, values);
+}
+void compute(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  compute_with<Replace>(packed, bits, levels, out);
+}
+void compute_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  compute_with<Add>(packed, bits, levels, out);
+}
+void compute_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
+  compute_with<Subtract>(packed, bits, levels, values);
 }
 
 }  // namespace
@@ -351,6 +383,9 @@ HWY_EXPORT(assign);
 HWY_EXPORT(look_up);
 HWY_EXPORT(look_up_add);
 HWY_EXPORT(look_up_subtract);
+HWY_EXPORT(compute);
+HWY_EXPORT(compute_add);
+HWY_EXPORT(compute_subtract);
 
 void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(pack)(codes, bits, packed);
@@ -371,6 +406,15 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values) {
   HWY_DYNAMIC_DISPATCH(look_up_subtract)(packed, bits, table, values);
+}
+void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(compute)(packed, bits, levels, out);
+}
+void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(compute_add)(packed, bits, levels, out);
+}
+void look_up_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(compute_subtract)(packed, bits, levels, values);
 }
 
 }  // namespace thinwire::kernels

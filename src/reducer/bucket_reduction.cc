@@ -148,6 +148,7 @@ class Message {
     piece.gradient = room_for_floats(gradient, chunk.first, chunk.elements, bucket_.lane.scratch);
     piece.residual = residual_of(slot, chunk);
     piece.memory = slot.memory.get();
+    piece.random = RandomSequence::of(bucket_.context.seed(), slot.steps, gradient.parameter, chunk.first, bucket_.context.rank());
     pieces.push_back(piece);
     staged_ = staged_ || is_staged(gradient);
   }
