@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compressors/casq.h"
+#include "compressors/gradiveq.h"
 #include "compressors/half.h"
 #include "compressors/none.h"
 #include "compressors/qsgd.h"
@@ -82,6 +83,63 @@ Row casq() {
           }};
 }
 
+std::optional<Axis> axis_of(const std::string& text) {
+  if (text == "filter") return Axis::kFilter;
+  if (text == "flat") return Axis::kFlat;
+  if (text == "out") return Axis::kOut;
+  if (text == "in") return Axis::kIn;
+  if (text == "kernel") return Axis::kKernel;
+  return std::nullopt;
+}
+
+SpecParameter steps(const char* name, const char* default_value, double minimum, const char* help) {
+  return {.name = name, .kind = Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = 1e9, .choices = {},
+          .help = help};
+}
+
+Row gradiveq() {
+  SpecParameter feedback_or_flush = feedback("off");
+  feedback_or_flush.choices = {"off", "on", "flush"};
+  feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step; "
+                           "flush: in parts in all of them";
+  return {{.name = "gradiveq",
+           .description = "slices projected on their principal components, which all workers share",
+           .wire_id = Gradiveq::kWireId,
+           .aggregation = Aggregation::kLinear,
+           .unit = Unit::kSlice,
+           .takes_stage = true,
+           .parameters = {{.name = "ratio", .kind = Kind::kReal, .default_value = "16", .minimum = 1, .maximum = 10000, .choices = {},
+                           .help = "entries of a slice to each of its components"},
+                          {.name = "dims", .kind = Kind::kInteger, .default_value = "0", .minimum = 0, .maximum = 4096, .choices = {},
+                           .help = "components of a slice; 0: as ratio or energy say"},
+                          {.name = "energy", .kind = Kind::kReal, .default_value = "0", .minimum = 0, .maximum = 1, .choices = {},
+                           .help = "as many components as hold this share of the variance; 0: as ratio says"},
+                          {.name = "slice", .kind = Kind::kInteger, .default_value = "576", .minimum = 1, .maximum = 4096, .choices = {},
+                           .help = "most entries of a slice"},
+                          {.name = "axis", .kind = Kind::kChoice, .default_value = "filter",
+                           .choices = {"auto", "filter", "flat", "out", "in", "kernel"},
+                           .help = "along what a slice lies: whole filters, memory, output or input channels, kernels; auto: filter, "
+                                   "in or kernel, for each parameter what keeps most at equal cost"},
+                          steps("learn", "100", 1, "steps of a cycle that are uncompressed, to learn from"),
+                          steps("lag", "2", 0, "uncompressed steps more, in which components are found in the background"),
+                          steps("use", "400", 1, "steps of a cycle that are compressed"),
+                          {.name = "smallest", .kind = Kind::kInteger, .default_value = "4096", .minimum = 0, .maximum = 1e9,
+                           .choices = {}, .help = "parameters of fewer elements travel uncompressed"},
+                          feedback_or_flush},
+           .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"},
+          [](const SpecValues& values, Made next) -> Made {
+            GradiveqOptions options;
+            options.schedule = {static_cast<std::uint64_t>(values.integer("learn")), static_cast<std::uint64_t>(values.integer("lag")),
+                                static_cast<std::uint64_t>(values.integer("use"))};
+            options.axis = axis_of(values.choice("axis"));
+            options.slice = static_cast<std::size_t>(values.integer("slice"));
+            options.size = {.dims = static_cast<std::size_t>(values.integer("dims")), .energy = values.real("energy"),
+                            .ratio = values.real("ratio"), .uses = values.real("use")};
+            options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
+            return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));
+          }};
+}
+
 Qsgd::Travel travel_of(const std::string& text) {
   if (text == "sum") return Qsgd::Travel::kSum;
   if (text == "auto") return Qsgd::Travel::kAuto;
@@ -124,6 +182,7 @@ const std::vector<Row>& rows() {
       casq(),
       half("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
            ElementType::kFloat16),
+      gradiveq(),
       qsgd(),
   };
   return rows;
@@ -178,7 +237,7 @@ ChosenCompressor make_compressor(std::string_view text) {
     const SpecValues values(*stage, row.info);
     canonical.stages.insert(canonical.stages.begin(), values.canonical());
     chosen.info = &row.info;
-    chosen.feedback = chosen.feedback || (values.has("feedback") && values.choice("feedback") == "on");
+    chosen.feedback = chosen.feedback || (values.has("feedback") && values.choice("feedback") != "off");
     chosen.compressor = row.make(values, std::move(chosen.compressor));
   }
   chosen.canonical = canonical.text();

@@ -33,6 +33,7 @@ class CompressorMemory {
 struct Piece {
   std::uint32_t parameter = 0;              // index in the layout
   const Parameter* definition = nullptr;    // of the layout: its name and shape
+  std::uint64_t step = 0;       // reductions of its parameter so far, the same number on every worker
   std::uint64_t first = 0;      // its first element within the parameter
   std::uint64_t chunk = 0;      // its number in the grid of the whole layout
   std::uint64_t offset = 0;     // its first element among those of its message

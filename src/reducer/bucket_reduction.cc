@@ -142,6 +142,7 @@ class Message {
     Piece piece;
     piece.parameter = gradient.parameter;
     piece.definition = &definition_of(bucket_, chunk.entry);
+    piece.step = slot.steps;
     piece.first = chunk.first;
     piece.chunk = chunk.number;
     piece.offset = pieces.empty() ? 0 : pieces.back().offset + pieces.back().gradient.size();
