@@ -69,10 +69,6 @@ def slices_of(gradient: np.ndarray, axis: str) -> np.ndarray:
     return gradient.reshape(-1, AXES[axis])
 
 
-def error_of(means: np.ndarray, decoded) -> float:
-    return sum(((g - decoded(g)) ** 2).sum() for g in means) / (means**2).sum()
-
-
 def pca_error(means: np.ndarray, learn: int, axis: str, ratio: float, random: bool = False) -> float:
     learnt = np.concatenate([slices_of(gradient, axis) for gradient in means[:learn]])
     mean, dims = learnt.mean(0), max(round(AXES[axis] / ratio), 1)
@@ -96,18 +92,41 @@ def powersgd_error(means: np.ndarray, learn: int, ratio: float) -> float:
     return error / (means[learn:] ** 2).sum()
 
 
-def thinwire_figures(spec: str, recording: np.ndarray, layout: list[dict], learn: int) -> tuple[float, float]:
-    """Bits an entry and error of the mean, over the steps after the learning ones."""
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/g.npy", recording)
-        Path(f"{folder}/layout.json").write_text(json.dumps(layout))
+class Recording:
+    """A recording as files that the tool reads."""
+
+    def __init__(self, gradients: np.ndarray, layout: list[dict], learn: int, folder: str):
+        self.folder, self.learn, self.steps = Path(folder), learn, len(gradients)
+        np.save(self.folder / "g.npy", gradients)
+        (self.folder / "layout.json").write_text(json.dumps(layout))
+        self.means = gradients.astype(np.float64).mean(1)
+
+    def figures(self, spec: str) -> tuple[float, float]:
+        """Bits an entry and error of the mean, over the steps after the learning ones."""
         output = subprocess.run(
-            ["build/thinwire", "exchange", "--compressor", spec, "--input", f"{folder}/g.npy", "--layout", f"{folder}/layout.json",
-             "--output", f"{folder}/mean.npy", "--json"], check=True, capture_output=True, text=True).stdout  # fmt: skip
-        mean = np.load(f"{folder}/mean.npy").reshape(len(recording), -1)[learn:].astype(np.float64)
-    exact = recording.astype(np.float64).mean(1)[learn:]
-    bits = [step["bits_per_element"] for step in json.loads(output)["per_step"][learn:]]
-    return float(np.mean(bits)), float(((mean - exact) ** 2).sum() / (exact**2).sum())
+            ["build/thinwire", "exchange", "--compressor", spec, "--input", self.folder / "g.npy", "--layout",
+             self.folder / "layout.json", "--output", self.folder / "mean.npy", "--json"],
+            check=True, capture_output=True, text=True).stdout  # fmt: skip
+        mean = np.load(self.folder / "mean.npy").reshape(self.steps, -1)[self.learn :].astype(np.float64)
+        exact = self.means[self.learn :]
+        bits = [step["bits_per_element"] for step in json.loads(output)["per_step"][self.learn :]]
+        return float(np.mean(bits)), float(((mean - exact) ** 2).sum() / (exact**2).sum())
+
+
+def rows_of(recording: Recording, cycle: str) -> list[dict]:
+    means, learn, rows = recording.means, recording.learn, []
+    for axis, entries in AXES.items():
+        for ratio in (ratio for ratio in RATIOS if ratio <= entries):
+            bits, error = recording.figures(f"gradiveq:axis={axis},slice={entries},ratio={ratio},{cycle}")
+            rows.append({"row": f"axis={axis},ratio={ratio}", "bits": bits, "error": error,
+                         "pca": pca_error(means, learn, axis, ratio), "random": pca_error(means, learn, axis, ratio, True),
+                         "powersgd": powersgd_error(means, learn, ratio)})  # fmt: skip
+    more = [f"gradiveq:ratio={ratio},{cycle}/qsgd:bits={bits},reduce=sum" for ratio in (4, 8) for bits in (4, 6)]
+    more += [f"qsgd:bits={bits},reduce={reduce}" for reduce in ("sum", "gather") for bits in (2, 3, 4)]
+    for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off", "bf16"]:
+        bits, error = recording.figures(spec)
+        rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error})
+    return rows
 
 
 def main() -> None:
@@ -123,27 +142,14 @@ def main() -> None:
     torch.set_num_threads(1)
     learn, steps = arguments.learn, arguments.learn + arguments.use
     if not (arguments.folder / "layout.json").exists():
-        record(arguments.folder, arguments.workers, steps, arguments.warm_up, arguments.batch)
-    recording, layout = read_recording(arguments.folder)
-    recording = recording[:steps]
-    means = recording.astype(np.float64).mean(1)
-    cycle = f"learn={learn},lag=0,use={arguments.use},smallest=0"
-    rows = []
-    for axis, entries in AXES.items():
-        for ratio in RATIOS:
-            if entries / ratio < 1:
-                continue
-            bits, error = thinwire_figures(f"gradiveq:axis={axis},slice={entries},ratio={ratio},{cycle}", recording, layout, learn)
-            rows.append({"row": f"axis={axis},ratio={ratio}", "bits": bits, "error": error,
-                         "pca": pca_error(means, learn, axis, ratio), "random": pca_error(means, learn, axis, ratio, True),
-                         "powersgd": powersgd_error(means, learn, ratio)})  # fmt: skip
-    more = [f"gradiveq:ratio={ratio},{cycle}/qsgd:bits={bits},reduce=sum" for ratio in (4, 8) for bits in (4, 6)]
-    more += [f"qsgd:bits={bits},reduce=sum" for bits in (2, 3, 4)] + [f"qsgd:bits={bits},reduce=gather" for bits in (2, 3, 4)]
-    for spec in more + ["casq:bits=1,feedback=off", "casq:bits=2,feedback=off", "bf16"]:
-        bits, error = thinwire_figures(spec, recording, layout, learn)
-        rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error})
+        unfinished = arguments.folder.with_suffix(".unfinished")
+        record(unfinished, arguments.workers, steps, arguments.warm_up, arguments.batch)
+        unfinished.rename(arguments.folder)
+    gradients, layout = read_recording(arguments.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = rows_of(Recording(gradients[:steps], layout, learn, folder), f"learn={learn},lag=0,use={arguments.use},smallest=0")
     if arguments.json:
-        print(json.dumps({"learn": learn, "use": arguments.use, "workers": recording.shape[1], "rows": rows}))
+        print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "rows": rows}))
         return
     print(f"{'':<44} {'bits':>6} {'error':>8} {'PCA':>8} {'random':>8} {'PowerSGD':>8}")
     for row in rows:
