@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bench.training import interrupts, network, rootless, specs
-from bench.training.settings import FASHION_MNIST, Settings
+from bench.training.settings import FASHION_MNIST, MODELS, Settings
 
 _DESCRIPTION = """\
 Trains a convolutional network on Fashion-MNIST with PyTorch DDP, with one worker process per
@@ -49,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
              "unshaped (default 1gbit)")
     add("--compressors", nargs="+", default=[specs.DEFAULT], metavar="SPEC",
         help=f"what to compare (default {specs.DEFAULT})")
+    add("--model", choices=MODELS, default="vgg",
+        help="vgg: 4.3 M parameters, most of them in fully connected layers; resnet: 2.8 M, all in convolutions (default vgg)")
     add("--epochs", type=_positive, metavar="X",
         help=f"passes over the training images, fractions allowed (default {_EPOCHS}; "
              f"{_SLOW_EPOCHS} on links below 300mbit)")
@@ -87,7 +89,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         workers=options.workers, link=link.name, compressors=compressors, epochs=epochs,
         seeds=list(range(options.seeds)), batch=options.batch,
         learning_rate=options.learning_rate, data=options.data, train_limit=options.train_limit,
-        test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout)
+        test_limit=options.test_limit, model=options.model, evaluations=options.evaluations, timeout=options.timeout)
     if (options.train_limit or 60_000) < options.workers * options.batch:
         raise ValueError(f"{options.train_limit} training images are less than one step of "
                          f"{options.workers} workers and {options.batch} images each")

@@ -67,10 +67,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if minutes < 2 else f"{minutes:.0f} minutes"
 
 
+_MODEL_NAMES = {"vgg": "VGG", "resnet": "ResNet"}
+
+
 def _lead(results: dict) -> str:
     settings, network = results["settings"], results["network"]
     steps = results["runs"][0]["steps"] if results["runs"] else network.get("steps", 0)
-    text = (f"{settings['workers']} workers trained a VGG-like network of "
+    text = (f"{settings['workers']} workers trained a {_MODEL_NAMES[settings.get('model', 'vgg')]}-like network of "
             f"{network['elements'] / 1e6:.1f} M parameters on Fashion-MNIST with PyTorch DDP, "
             f"{steps} steps of {settings['workers']} × {settings['batch']} images, once for each "
             "way of summing their gradients. Initial weights and batches were the same for all. ")

@@ -117,4 +117,4 @@ def one_cycle(step: int, steps: int) -> float:
 
 def fresh_replica(settings: Settings, spec: str, seed: int) -> Replica:
     """The same initial weights for every compressor at one seed."""
-    return Replica(make_model(seed), spec, seed=seed, timeout=settings.timeout)
+    return Replica(make_model(seed, settings.model), spec, seed=seed, timeout=settings.timeout)

@@ -45,7 +45,7 @@ class Worker:
 
     def probe(self) -> None:
         """Measures the network, and reports `network`."""
-        elements = count_parameters(make_model(0))
+        elements = count_parameters(make_model(0, self.settings.model))
         rate = probes.link_rate(self.place.rank, self.place.addresses)
         limit = ring_bytes(self.settings.workers, 4 * elements) * 8 / rate
         seconds = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
