@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "compressors/casq.h"
+#include "compressors/gradiveq.h"
 #include "compressors/half.h"
 #include "compressors/none.h"
+#include "compressors/qsgd.h"
 #include "compressors/s2.h"
 #include "compressors/sparse_baselines.h"
 #include "thinwire/errors.h"
@@ -206,6 +208,97 @@ Row omnireduce() {
           }};
 }
 
+std::optional<Axis> axis_of(const std::string& text) {
+  if (text == "filter") return Axis::kFilter;
+  if (text == "flat") return Axis::kFlat;
+  if (text == "out") return Axis::kOut;
+  if (text == "in") return Axis::kIn;
+  if (text == "kernel") return Axis::kKernel;
+  return std::nullopt;
+}
+
+SpecParameter steps(const char* name, const char* default_value, double minimum, const char* help) {
+  return {.name = name, .kind = Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = 1e9, .choices = {},
+          .help = help};
+}
+
+Row gradiveq() {
+  SpecParameter feedback_or_flush = feedback("off");
+  feedback_or_flush.choices = {"off", "on", "flush"};
+  feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step; "
+                           "flush: in parts in all of them";
+  return {{.name = "gradiveq",
+           .description = "slices projected on their principal components, which all workers share",
+           .wire_id = Gradiveq::kWireId,
+           .aggregation = Aggregation::kLinear,
+           .unit = Unit::kSlice,
+           .takes_stage = true,
+           .parameters = {{.name = "ratio", .kind = Kind::kReal, .default_value = "16", .minimum = 1, .maximum = 10000, .choices = {},
+                           .help = "entries of a slice to each of its components"},
+                          {.name = "dims", .kind = Kind::kInteger, .default_value = "0", .minimum = 0, .maximum = 4096, .choices = {},
+                           .help = "components of a slice; 0: as ratio or energy say"},
+                          {.name = "energy", .kind = Kind::kReal, .default_value = "0", .minimum = 0, .maximum = 1, .choices = {},
+                           .help = "as many components as hold this share of the variance; 0: as ratio says"},
+                          {.name = "slice", .kind = Kind::kInteger, .default_value = "576", .minimum = 1, .maximum = 4096, .choices = {},
+                           .help = "most entries of a slice"},
+                          {.name = "axis", .kind = Kind::kChoice, .default_value = "filter",
+                           .choices = {"auto", "filter", "flat", "out", "in", "kernel"},
+                           .help = "along what a slice lies: whole filters, memory, output or input channels, kernels; auto: filter, "
+                                   "in or kernel, for each parameter what keeps most at equal cost"},
+                          steps("learn", "100", 1, "steps of a cycle that are uncompressed, to learn from"),
+                          steps("lag", "2", 0, "uncompressed steps more, in which components are found in the background"),
+                          steps("use", "400", 1, "steps of a cycle that are compressed"),
+                          {.name = "smallest", .kind = Kind::kInteger, .default_value = "4096", .minimum = 0, .maximum = 1e9,
+                           .choices = {}, .help = "parameters of fewer elements travel uncompressed"},
+                          feedback_or_flush},
+           .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"},
+          [](const SpecValues& values, Made next) -> Made {
+            GradiveqOptions options;
+            options.schedule = {static_cast<std::uint64_t>(values.integer("learn")), static_cast<std::uint64_t>(values.integer("lag")),
+                                static_cast<std::uint64_t>(values.integer("use"))};
+            options.axis = axis_of(values.choice("axis"));
+            options.slice = static_cast<std::size_t>(values.integer("slice"));
+            options.size = {.dims = static_cast<std::size_t>(values.integer("dims")), .energy = values.real("energy"),
+                            .ratio = values.real("ratio"), .uses = values.real("use")};
+            options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
+            return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));
+          }};
+}
+
+Qsgd::Travel travel_of(const std::string& text) {
+  if (text == "sum") return Qsgd::Travel::kSum;
+  if (text == "auto") return Qsgd::Travel::kAuto;
+  return text == "scatter" ? Qsgd::Travel::kScatter : Qsgd::Travel::kGather;
+}
+
+Row qsgd() {
+  return {{.name = "qsgd",
+           .description = "values rounded at random to 2^bits - 1 evenly spaced levels, unbiased",
+           .wire_id = Qsgd::kWireId,
+           .wire_version = Qsgd::kWireVersion,
+           .aggregation = Aggregation::kGather,
+           .unbiased = true,
+           .parameters = {{.name = "bits", .kind = Kind::kInteger, .default_value = "4", .minimum = 2, .maximum = 8,
+                           .choices = {}, .help = "bits an entry; 2^(bits-1) - 1 levels of each sign"},
+                          {.name = "bucket", .kind = Kind::kInteger, .default_value = "512", .minimum = 64,
+                           .maximum = kChunkElements, .choices = {}, .help = "entries that share a norm, a multiple of 64"},
+                          {.name = "norm", .kind = Kind::kChoice, .default_value = "max", .choices = {"max", "l2"},
+                           .help = "what the levels are shares of: the bucket's largest magnitude, or its Euclidean norm"},
+                          feedback("off"),
+                          {.name = "reduce", .kind = Kind::kChoice, .default_value = "auto",
+                           .choices = {"auto", "gather", "scatter", "sum"},
+                           .help = "gather, scatter: each worker's code is decoded by itself; sum: norms are shared, so that levels "
+                                   "add up in all-reduce; auto: gather or sum, whichever sends less"}},
+           .reference = "Alistarh et al., NeurIPS 2017, arXiv 1610.02132"},
+          [](const SpecValues& values, Made) -> Made {
+            return std::make_unique<Qsgd>(Qsgd::Options{.bits = static_cast<int>(values.integer("bits")),
+                                                        .bucket = static_cast<std::size_t>(values.integer("bucket")),
+                                                        .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
+                                                        .travel = travel_of(values.choice("reduce")),
+                                                        .feedback = values.choice("feedback") == "on"});
+          }};
+}
+
 // "none" first, then by name.
 const std::vector<Row>& rows() {
   static const std::vector<Row> rows = {
@@ -215,7 +308,9 @@ const std::vector<Row>& rows() {
       coordinates(),
       half("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
            ElementType::kFloat16),
+      gradiveq(),
       omnireduce(),
+      qsgd(),
       s2(),
       sparcml(),
   };
@@ -274,7 +369,7 @@ ChosenCompressor make_compressor(std::string_view text) {
     chosen.compressor = row.make(values, std::move(chosen.compressor));
     if (values.has("feedback")) {
       const std::string& feedback = values.choice("feedback");
-      chosen.feedback = chosen.feedback || feedback == "on" || (feedback == "auto" && chosen.compressor->needs_feedback());
+      chosen.feedback = chosen.feedback || feedback == "on" || feedback == "flush" || (feedback == "auto" && chosen.compressor->needs_feedback());
     }
   }
   chosen.canonical = canonical.text();

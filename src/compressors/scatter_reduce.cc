@@ -140,6 +140,7 @@ class Owner {
     second.residual = mean;
     second.memory = piece.memory;
     second.encoding = Piece::Encoding::kSecond;
+    second.random = piece.random.second();
     codec_.encode(second, magnitudes, code);
     if (!work_.feedback) return;
     const auto workers = static_cast<float>(shards_.count());

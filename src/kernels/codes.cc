@@ -270,12 +270,12 @@ class Assigning {
 
 // The thresholds that a code's first kLevel bits may lead to, and those of the levels below.
 template <std::size_t kLevel, std::size_t kBits>
-class Levels {
+class SearchLevels {
  public:
-  HWY_INLINE explicit Levels(std::span<const float> thresholds)
+  HWY_INLINE explicit SearchLevels(std::span<const float> thresholds)
       : entries_(every(thresholds)), table_(entries_), below_(thresholds) {}
-  Levels(const Levels&) = delete;
-  Levels& operator=(const Levels&) = delete;
+  SearchLevels(const SearchLevels&) = delete;
+  SearchLevels& operator=(const SearchLevels&) = delete;
 
   // Finds the rest of the codes of a group's i-th vector.
   HWY_INLINE void descend(Vector<float> x, std::size_t i, Vector<Index>& code, unsigned (&plane)[kBits]) const {
@@ -296,12 +296,12 @@ class Levels {
 
   Entries entries_;
   Table<kLevel> table_;
-  Levels<kLevel + 1, kBits> below_;
+  SearchLevels<kLevel + 1, kBits> below_;
 };
 template <std::size_t kBits>
-class Levels<kBits, kBits> {
+class SearchLevels<kBits, kBits> {
  public:
-  explicit Levels(std::span<const float>) {}
+  explicit SearchLevels(std::span<const float>) {}
   HWY_INLINE void descend(Vector<float>, std::size_t, Vector<Index>&, unsigned (&)[kBits]) const {}
 };
 
@@ -340,12 +340,27 @@ class Searching {
  private:
   static constexpr std::size_t kClusters = std::size_t{1} << kBits;
 
-  Levels<0, kBits> levels_;
+  SearchLevels<0, kBits> levels_;
   float sums_[kClusters][kLanes] = {};
   std::uint32_t counts_[kClusters] = {};
 };
 
 constexpr std::size_t kMostComparedBits = 4;
+
+// Computes what codes mean, where the table is evenly spaced.
+template <std::size_t kBits>
+class Line {
+ public:
+  HWY_INLINE explicit Line(const Levels& levels) : largest_(levels.largest), step_(levels.step) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    const auto level = hn::Sub(hn::Min(codes, hn::Set(kIndex, largest_)), hn::Set(kIndex, largest_ / 2));
+    return hn::Mul(hn::ConvertTo(Tag<float>(), level), hn::Set(Tag<float>(), step_));
+  }
+
+ private:
+  Index largest_;
+  float step_;
+};
 
 struct Replace {
   HWY_INLINE Vector<float> operator()(const float*, std::size_t, Vector<float> entries) const { return entries; }
@@ -361,9 +376,9 @@ struct Subtract {
   }
 };
 
-template <std::size_t kBits, class Operation>
+template <std::size_t kBits, class Operation, class Entries>
 struct LookingUp {
-  Table<kBits> table;
+  Entries table;
   HWY_INLINE void operator()(const std::byte* planes, float* out) const {
     std::uint8_t codes[kLanes];
     Unpacking<kBits>()(planes, codes);
@@ -402,7 +417,15 @@ ClusterSums assign(std::span<const float> values, std::span<const float> thresho
 template <class Operation>
 void look_up_with(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    const LookingUp<constant(), Operation> looking_up{Table<constant()>(table)};
+    const LookingUp<constant(), Operation, Table<constant()>> looking_up{Table<constant()>(table)};
+    for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
+  });
+}
+
+template <class Operation>
+void compute_with(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    const LookingUp<constant(), Operation, Line<constant()>> looking_up{Line<constant()>(levels)};
     for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
   });
 }
@@ -417,6 +440,15 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values) {
   look_up_with<Subtract>(packed, bits, table, values);
+}
+void compute(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  compute_with<Replace>(packed, bits, levels, out);
+}
+void compute_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  compute_with<Add>(packed, bits, levels, out);
+}
+void compute_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
+  compute_with<Subtract>(packed, bits, levels, values);
 }
 
 }  // namespace
@@ -433,6 +465,9 @@ HWY_EXPORT(assign);
 HWY_EXPORT(look_up);
 HWY_EXPORT(look_up_add);
 HWY_EXPORT(look_up_subtract);
+HWY_EXPORT(compute);
+HWY_EXPORT(compute_add);
+HWY_EXPORT(compute_subtract);
 
 void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(pack)(codes, bits, packed);
@@ -453,6 +488,15 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values) {
   HWY_DYNAMIC_DISPATCH(look_up_subtract)(packed, bits, table, values);
+}
+void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(compute)(packed, bits, levels, out);
+}
+void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(compute_add)(packed, bits, levels, out);
+}
+void look_up_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(compute_subtract)(packed, bits, levels, values);
 }
 
 }  // namespace thinwire::kernels

@@ -39,4 +39,14 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values);
 
+// The same for evenly spaced tables, of codes up to `largest`, which is even: its middle means 0, and neighbours are a step
+// apart. Codes above count as `largest`.
+struct Levels {
+  int largest = 0;
+  float step = 0;
+};
+void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
+void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
+void look_up_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values);
+
 }  // namespace thinwire::kernels
