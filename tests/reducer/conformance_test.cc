@@ -307,6 +307,8 @@ std::size_t casq_message_bytes(std::size_t elements, const std::string& spec, st
   return 8 + (chunks + 7) / 8 + codes;
 }
 
+std::size_t bits_of(const std::string& spec) { return std::stoul(value_in(canonical_spec(spec), "bits")); }
+
 // Likewise qsgd with buckets of 512.
 std::size_t qsgd_message_bytes(std::size_t elements, std::size_t bits, std::size_t owner, std::size_t workers) {
   std::size_t chunks = 0, codes = 0;
@@ -344,12 +346,14 @@ TEST_P(Conformance, BitsFollowTheFormula) {
       expected = 4 * elements + (has_feedback(GetParam().spec) ? 4 * ((elements + chunk - 1) / chunk) : 0);
     }
     if (info.name == "casq" || info.name == "qsgd") {
-      const auto message_bytes = info.name == "casq" ? casq_message_bytes : qsgd_message_bytes;
-      const auto bits = static_cast<std::size_t>(GetParam().spec[GetParam().spec.find("bits=") + 5] - '0');
-      const std::size_t shard = message_bytes(elements, bits, 0, 2);  // worker 0 owns the longer shard
+      const auto message_bytes = [&](std::size_t owner, std::size_t owners) {
+        if (info.name == "casq") return casq_message_bytes(elements, GetParam().spec, owner, owners);
+        return qsgd_message_bytes(elements, bits_of(GetParam().spec), owner, owners);
+      };
+      const std::size_t shard = message_bytes(0, 2);  // worker 0 owns the longer shard
       const bool scattered = GetParam().spec.find("reduce=scatter") != std::string::npos;
-      expected = scattered ? 2 * shard : message_bytes(elements, bits, 0, 1);
-      if (GetParam().spec.find("reduce=sum") != std::string::npos) expected = qsgd_sum_bytes(elements, bits, has_feedback(GetParam().spec));
+      expected = scattered ? 2 * shard : message_bytes(0, 1);
+      if (GetParam().spec.find("reduce=sum") != std::string::npos) expected = qsgd_sum_bytes(elements, bits_of(GetParam().spec), has_feedback(GetParam().spec));
       EXPECT_EQ(workers.reducer(0).counters().second_bytes, scattered ? shard : 0);
     }
     EXPECT_EQ(workers.reducer(0).counters().payload_bytes, expected);
