@@ -42,6 +42,9 @@ TEST(Registry, DefaultsAreAllowedAndWrittenOut) {
 TEST(Registry, EqualSpecsHaveOneCanonicalForm) {
   EXPECT_EQ(canonical_spec("casq:bits=02"), canonical_spec("casq:bits=2"));
   EXPECT_EQ(canonical_spec("casq:feedback=on,bits=2"), canonical_spec("casq:bits=2,feedback=on"));
+  EXPECT_EQ(canonical_spec("casq:table=0.10"), canonical_spec("casq:table=1e-1"));
+  EXPECT_EQ(canonical_spec("casq:budget=2.0"), canonical_spec("casq:budget=2"));
+  EXPECT_EQ(canonical_spec("casq:table=-0"), canonical_spec("casq"));
   EXPECT_NE(canonical_spec("casq:bits=2"), canonical_spec("casq:bits=3"));
 }
 
