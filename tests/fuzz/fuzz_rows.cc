@@ -20,7 +20,7 @@ const Layout& layout() {
 }
 
 struct UsedGroup {
-  explicit UsedGroup(const std::string& spec) : group(layout(), {.compressor = spec}, 3, 1) {
+  explicit UsedGroup(const std::string& spec) : group(layout(), {.compressor = spec}, 3, 1, true) {
     Input honest(nullptr, 0);
     group.step("sparse", honest);
     states = group.states();

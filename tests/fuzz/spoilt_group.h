@@ -25,7 +25,9 @@ enum class Outcome { kMean, kNotFinite, kBroken };
 
 class SpoiltGroup {
  public:
-  SpoiltGroup(const Layout& layout, ReducerOptions options, std::size_t workers, std::size_t victim) : victim_(victim) {
+  // peers_may_refuse: what the victim sends in later rounds follows from the spoilt bytes of earlier ones.
+  SpoiltGroup(const Layout& layout, ReducerOptions options, std::size_t workers, std::size_t victim, bool peers_may_refuse = false)
+      : victim_(victim), peers_may_refuse_(peers_may_refuse) {
     options.world_size = static_cast<int>(workers);
     for (options.rank = 0; options.rank < options.world_size; ++options.rank)
       reducers_.push_back(std::make_unique<Reducer>(layout, options));
@@ -72,7 +74,7 @@ class SpoiltGroup {
       try {
         if (const Collective* const collective = reductions[rank].next()) collectives.push_back(*collective);
       } catch (const PayloadError&) {
-        require(rank == victim_, "nothing that came as it was sent is refused");
+        require(rank == victim_ || peers_may_refuse_, "nothing that came as it was sent is refused");
         return std::nullopt;
       }
     }
@@ -108,6 +110,7 @@ class SpoiltGroup {
   }
 
   std::size_t victim_;
+  bool peers_may_refuse_;
   std::vector<std::unique_ptr<Reducer>> reducers_;
   testing::Gradients gradients_;
 };
