@@ -32,9 +32,8 @@ RATIOS = (4, 8, 16)
 
 def build_network() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(64 * 7 * 7, 10),
+        nn.Conv2d(1, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 7 * 7, 10),
     )  # fmt: skip
 
 

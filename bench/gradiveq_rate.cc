@@ -2,7 +2,7 @@
 //
 //   build/bench/gradiveq_rate [spec]
 //
-// 25.6 M floats in convolutions like ResNet-50's. Printed: the rate of a square product of 1,024 rows, and of the 2 n d flops
+// 23.4 M floats in convolutions like ResNet-50's. Printed: the rate of a square product of 1,024 rows, and of the 2 n d flops
 // of projecting and of reconstructing, each with everything around it (opening pieces, copies, division), medians of 9 runs.
 #include <algorithm>
 #include <chrono>
