@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -34,10 +35,12 @@ def build_network() -> nn.Module:
     )  # fmt: skip
 
 
-def record_gradients(seed: int, steps: int, workers: int, batch: int) -> tuple[list[np.ndarray], list[dict]]:
+def record_gradients(
+    seed: int, steps: int, workers: int, batch: int, build: Callable[[], nn.Module] = build_network
+) -> tuple[list[np.ndarray], list[dict]]:
     """Each worker's flat float32 gradient after `steps` steps of plain data-parallel training, and the layout."""
     torch.manual_seed(seed)
-    network = build_network()
+    network = build()
     images = load("train")
     optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     order = Order(len(images), workers, batch, seed)

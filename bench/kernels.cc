@@ -149,7 +149,8 @@ void time_assign(benchmark::State& state) {
   time_per_float(state, values.size(),
                  [&] { benchmark::DoNotOptimize(assign(values, thresholds, bits, packed)); });
 }
-template <auto kKernel>
+using LookUp = void (*)(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);
+template <LookUp kKernel>
 void time_look_up(benchmark::State& state) {
   const int bits = static_cast<int>(state.range(1));
   std::vector<float> out(static_cast<std::size_t>(state.range(0)));

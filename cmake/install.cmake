@@ -24,7 +24,7 @@ configure_package_config_file(cmake/thinwireConfig.cmake.in ${PROJECT_BINARY_DIR
   INSTALL_DESTINATION ${config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/thinwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/thinwireConfig.cmake ${PROJECT_BINARY_DIR}/thinwireConfigVersion.cmake
-  DESTINATION ${config_dir})
+  ${PROJECT_SOURCE_DIR}/cmake/openblas.cmake DESTINATION ${config_dir})
 
 if(TARGET thinwire_tool)
   install(TARGETS thinwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -1,6 +1,6 @@
-"""Trains a small VGG on Fashion-MNIST with DDP; thinwire is one line.
+"""Trains a small VGG or ResNet on Fashion-MNIST with DDP; thinwire is one line.
 
-    torchrun --nproc-per-node 4 examples/train_fashion_mnist.py [--compressor casq:bits=2]
+    torchrun --nproc-per-node 4 examples/train_fashion_mnist.py [--model resnet] [--compressor casq:bits=2]
 
 `--compressor plain` leaves that line out. The data is Debian's package dataset-fashion-mnist.
 """
@@ -37,9 +37,29 @@ def vgg():
         nn.Linear(1024, 10))
 
 
+class Residual(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs))
+        self.short_cut = nn.Conv2d(inputs, outputs, 1, stride) if inputs != outputs else nn.Identity()
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.short_cut(x))
+
+
+def resnet():
+    stages = [(32, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1)]
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        *(Residual(*stage) for stage in stages), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
+
+
 def main():
     options = argparse.ArgumentParser(description="Fashion-MNIST with DDP and thinwire.")
     options.add_argument("--compressor", default="casq:bits=2", help="a thinwire spec, or plain")
+    options.add_argument("--model", choices=["vgg", "resnet"], default="vgg")
     options.add_argument("--epochs", type=int, default=1)
     options.add_argument("--batch", type=int, default=32, help="images per worker and step")
     options.add_argument("--train-limit", type=int, help="only the first N training images")
@@ -49,7 +69,7 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rank, workers = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(vgg())
+    model = DistributedDataParallel(vgg() if options.model == "vgg" else resnet())
     if options.compressor != "plain":
         import thinwire.torch
         attachment = thinwire.torch.attach(model, options.compressor)  # the one line

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import text
 from bench.training import interrupts, network, rootless, specs, tasks
-from bench.training.settings import FASHION_MNIST, Settings
+from bench.training.settings import FASHION_MNIST, MODELS, Settings
 
 _DESCRIPTION = """\
 Trains a convolutional network on Fashion-MNIST, or a language model on real text, with
@@ -56,6 +56,8 @@ def parser() -> argparse.ArgumentParser:
     add("--compressors", nargs="+", metavar="SPEC",
         help=f"what to compare (default {images.compressors}; for the language model "
              f"{tasks.TASKS[tasks.LANGUAGE].compressors})")
+    add("--model", choices=MODELS, default="vgg",
+        help="vgg: 4.3 M parameters, most of them in fully connected layers; resnet: 2.8 M, all in convolutions (default vgg)")
     add("--epochs", type=_positive, metavar="X",
         help=f"passes over the training data, fractions allowed (default {images.epochs}; "
              f"{images.slow_epochs} on links below 300mbit; less for the language model)")
@@ -104,7 +106,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         seeds=list(range(options.seeds)), batch=batch,
         learning_rate=options.learning_rate or task.learning_rate, data=options.data, train_limit=options.train_limit,
         test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout,
-        task=task.name, corpus=corpus, sparse_embedding=options.sparse_embedding)
+        task=task.name, model=options.model, corpus=corpus, sparse_embedding=options.sparse_embedding)
     if (options.train_limit or 60_000) < options.workers * batch:
         raise ValueError(f"{options.train_limit} training examples are less than one step of "
                          f"{options.workers} workers and {batch} each")

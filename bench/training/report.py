@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from bench.training import plots, table
+from bench.training import plots, table, tasks
 from bench.training.specs import is_pytorch
 from bench.training.tasks import Task, task_of
 
@@ -76,10 +76,17 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if minutes < 2 else f"{minutes:.0f} minutes"
 
 
+_MODEL_NAMES = {"vgg": "VGG", "resnet": "ResNet"}
+
+
+def _model(settings: dict, task: tasks.Task) -> str:
+    return f"{_MODEL_NAMES[settings.get('model', 'vgg')]}-like network" if task.name == tasks.IMAGES else task.model
+
+
 def _lead(results: dict) -> str:
     settings, network, task = results["settings"], results["network"], _task(results)
     steps = results["runs"][0]["steps"] if results["runs"] else network.get("steps", 0)
-    text = (f"{settings['workers']} workers trained a {task.model} of "
+    text = (f"{settings['workers']} workers trained a {_model(settings, task)} of "
             f"{network['elements'] / 1e6:.1f} M parameters on {task.data} with PyTorch DDP, "
             f"{steps} steps of {settings['workers']} × {settings['batch']} examples, once for each "
             "way of summing their gradients. Initial weights and batches were the same for all. ")

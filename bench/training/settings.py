@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+MODELS = ("vgg", "resnet")  # of model.make_model()
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"  # Debian's dataset-fashion-mnist
 
 
@@ -23,6 +24,7 @@ class Settings:
     data: str  # folder of the IDX files
     train_limit: int | None = None  # images; None: all 60,000
     test_limit: int | None = None
+    model: str = "vgg"  # one of MODELS
     evaluations: int = 5  # of the test accuracy, in the course of a training
     timeout: float = 120  # seconds that a worker waits for the others
     task: str = "images"  # see tasks.py

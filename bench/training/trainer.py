@@ -120,7 +120,7 @@ def make_task_model(settings: Settings, seed: int) -> nn.Module:
     if settings.task == tasks.LANGUAGE:
         from bench.training import language
         return language.make_model(settings, seed)
-    return make_model(seed)
+    return make_model(seed, settings.model)
 
 
 def make_trainer(settings: Settings, place: Place) -> Trainer:

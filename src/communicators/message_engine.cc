@@ -6,7 +6,6 @@
 #include "communicators/message_engine.h"
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -17,6 +16,7 @@
 
 #include "communicators/check_collective.h"
 #include "communicators/combine.h"
+#include "communicators/message_lane.h"
 #include "communicators/transfers.h"
 #include "thinwire/errors.h"
 
@@ -25,76 +25,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kWindow = 4;       // messages on their way at once, in each direction of a lane
-constexpr std::size_t kSlotBytes = 64 + kSegmentBytes;
 constexpr int kMostLanes = 64;
-constexpr std::uint32_t kMagic = 0x54574d31;
 constexpr auto kShortestNap = std::chrono::microseconds(10);
 constexpr auto kLongestNap = std::chrono::microseconds(200);  // 250 KB at 10 Gb/s, which sockets hold
 constexpr auto kIdleNap = std::chrono::milliseconds(5);
 constexpr auto kPatienceAtClose = std::chrono::milliseconds(300);
-
-// Before a segment; in 64 bytes, so that the segment is aligned.
-struct alignas(64) Header {
-  std::uint32_t magic = kMagic;
-  CollectiveKind kind{};
-  ElementType type{};
-  std::uint16_t unused = 0;
-  std::int32_t root = 0;
-  std::uint32_t segment = 0;   // bytes that follow
-  std::uint64_t sequence = 0;  // number of the collective in its lane
-  std::uint64_t bytes = 0;     // of the collective's data
-  std::uint64_t message = 0;   // number of the message from this worker to that one, in this lane
-  std::byte padding[24] = {};
-};
-static_assert(sizeof(Header) == 64);
-
-// "I leave this lane." With a text if this worker saw what went wrong.
-struct Notice {
-  std::uint32_t magic = kMagic;
-  std::int32_t lane = 0;
-  std::uint64_t completed = 0;  // collectives that its worker has had its part in
-  char text[240] = {};
-};
-
-struct Slot {
-  std::byte* memory = nullptr;
-  std::size_t transfer = 0;   // index in the plan
-  std::uint64_t message = 0;  // received: the number it must have
-  bool busy = false;
-};
-
-struct Lane {
-  // Under the engine's mutex:
-  const Collective* asked = nullptr;  // its caller waits
-  bool succeeded = false;
-  bool leaving = false;
-  std::string fault;  // empty, or why the lane is of no further use
-  std::condition_variable answered;
-
-  // The engine thread's own:
-  bool active = false;
-  bool told = false;  // the others know that this worker has left
-  Collective collective;
-  std::uint64_t completed = 0;
-  TransferPlan plan;
-  std::size_t next_send = 0, next_receive = 0, sent = 0, received = 0;
-  std::vector<char> is_received;
-  std::vector<std::byte> everyones;
-  std::array<Slot, kWindow> sending, receiving;
-  std::unique_ptr<std::byte[]> slots;
-  Clock::time_point last_progress;
-  std::size_t notices_on_their_way = 0;
-  std::vector<std::optional<std::uint64_t>> departed;    // by worker: what it had completed
-  std::vector<std::uint64_t> messages_to, messages_from;  // by worker: how many so far
-};
 
 class Engine {
  public:
   Engine(std::unique_ptr<Messenger> messenger, int lanes, std::chrono::milliseconds timeout)
       : messenger_(std::move(messenger)), timeout_(timeout), lanes_(static_cast<std::size_t>(lanes)) {
     if (world_size() == 1) return;
-    for (Lane& lane : lanes_) {
+    for (MessageLane& lane : lanes_) {
       lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kWindow * kSlotBytes + 64);
       void* memory = lane.slots.get();
       std::size_t space = 2 * kWindow * kSlotBytes + 64;
@@ -117,11 +59,11 @@ class Engine {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
-      for (Lane& lane : lanes_) lane.leaving = true;
+      for (MessageLane& lane : lanes_) lane.leaving = true;
     }
     wake_.notify_one();
     thread_.join();
-    for (Lane& lane : lanes_) messenger_->keep(std::move(lane.slots));
+    for (MessageLane& lane : lanes_) messenger_->keep(std::move(lane.slots));
     messenger_->keep(std::move(notices_));
   }
 
@@ -131,7 +73,7 @@ class Engine {
   void perform(std::size_t index, const Collective& collective) {
     check_collective(collective, world_size());
     copy_own_part(collective);
-    Lane& lane = lanes_[index];
+    MessageLane& lane = lanes_[index];
     std::unique_lock lock(mutex_);
     if (lane.fault.empty() && lane.leaving) lane.fault = "this worker has left the group";
     if (!lane.fault.empty()) throw PeerError(lane.fault);
@@ -173,7 +115,7 @@ class Engine {
     try {
       serve_lanes();
     } catch (const std::exception& error) {  // there is no memory left
-      for (Lane& lane : lanes_) answer(lane, false, std::string("this worker's communication has ended: ") + error.what());
+      for (MessageLane& lane : lanes_) answer(lane, false, std::string("this worker's communication has ended: ") + error.what());
     }
   }
 
@@ -185,7 +127,7 @@ class Engine {
     while (true) {
       const bool moved = take_orders() | take_finished();
       bool active = false;
-      for (Lane& lane : lanes_) {
+      for (MessageLane& lane : lanes_) {
         if (lane.active) advance(lane);
         active |= lane.active;
       }
@@ -209,17 +151,17 @@ class Engine {
   // Under the mutex.
   bool has_orders() const {
     return std::any_of(lanes_.begin(), lanes_.end(),
-                       [](const Lane& lane) { return (lane.asked && !lane.active) || (lane.leaving && !lane.told); });
+                       [](const MessageLane& lane) { return (lane.asked && !lane.active) || (lane.leaving && !lane.told); });
   }
 
   bool all_are_told() const {
     return std::all_of(lanes_.begin(), lanes_.end(),
-                       [](const Lane& lane) { return lane.told && lane.notices_on_their_way == 0; });
+                       [](const MessageLane& lane) { return lane.told && lane.notices_on_their_way == 0; });
   }
 
   bool take_orders() {
     bool any = false;
-    for (Lane& lane : lanes_) {
+    for (MessageLane& lane : lanes_) {
       bool asks = false, leaves = false;
       {
         const std::lock_guard lock(mutex_);
@@ -236,7 +178,7 @@ class Engine {
     return any;
   }
 
-  void begin(Lane& lane) {
+  void begin(MessageLane& lane) {
     plan_transfers(lane.collective, rank(), world_size(), lane.plan);
     lane.next_send = lane.next_receive = lane.sent = lane.received = 0;
     lane.is_received.assign(lane.plan.receives.size(), 0);
@@ -250,23 +192,23 @@ class Engine {
   }
 
   // Starts what can be started, and looks whether the lane is done or late.
-  void advance(Lane& lane) {
+  void advance(MessageLane& lane) {
     const std::size_t index = static_cast<std::size_t>(&lane - lanes_.data());
     for (std::size_t s = 0; s < kWindow; ++s)
       if (!lane.receiving[s].busy && lane.next_receive < lane.plan.receives.size()) start_receive(lane, index, s);
     for (std::size_t s = 0; s < kWindow; ++s)
       if (!lane.sending[s].busy && may_send(lane)) start_send(lane, index, s);
     if (lane.sent == lane.plan.sends.size() && lane.received == lane.plan.receives.size()) return complete(lane);
-    if (Clock::now() - lane.last_progress > timeout_) fail(lane, late_text(lane));
+    if (Clock::now() - lane.last_progress > timeout_) fail(lane, late_text(lane, rank(), timeout_));
   }
 
-  static bool may_send(const Lane& lane) {
+  static bool may_send(const MessageLane& lane) {
     if (lane.next_send == lane.plan.sends.size()) return false;
     const std::size_t after = lane.plan.sends[lane.next_send].after;
     return after == Transfer::kNothing || lane.is_received[after];
   }
 
-  void start_receive(Lane& lane, std::size_t index, std::size_t number) {
+  void start_receive(MessageLane& lane, std::size_t index, std::size_t number) {
     Slot& slot = lane.receiving[number];
     slot.transfer = lane.next_receive++;
     slot.busy = true;
@@ -275,35 +217,23 @@ class Engine {
                         token(Role::kSegmentReceived, index, number));
   }
 
-  void start_send(Lane& lane, std::size_t index, std::size_t number) {
+  void start_send(MessageLane& lane, std::size_t index, std::size_t number) {
     Slot& slot = lane.sending[number];
     slot.transfer = lane.next_send++;
     slot.busy = true;
     const Transfer& transfer = lane.plan.sends[slot.transfer];
-    const Header header = header_of(lane, transfer.bytes, lane.messages_to[static_cast<std::size_t>(transfer.peer)]++);
+    const MessageHeader header = header_of(lane, transfer.bytes, lane.messages_to[static_cast<std::size_t>(transfer.peer)]++);
     std::memcpy(slot.memory, &header, sizeof header);
     std::memcpy(slot.memory + sizeof header, lane.collective.data.data() + transfer.offset, transfer.bytes);
     messenger_->send(transfer.peer, static_cast<int>(index), {slot.memory, sizeof header + transfer.bytes},
                      token(Role::kSegmentSent, index, number));
   }
 
-  static Header header_of(const Lane& lane, std::size_t segment, std::uint64_t message) {
-    Header header;
-    header.kind = lane.collective.kind;
-    header.type = lane.collective.type;
-    header.root = lane.collective.kind == CollectiveKind::kBroadcast ? lane.collective.root : 0;
-    header.segment = static_cast<std::uint32_t>(segment);
-    header.sequence = lane.completed;
-    header.bytes = lane.collective.data.size();
-    header.message = message;
-    return header;
-  }
-
   void finish(const Messenger::Finished& operation) {
     const auto role = static_cast<Role>(operation.token & 0xff);
     const std::size_t number = operation.token >> 32;
     if (role == Role::kNoticeReceived) return read_notice(static_cast<int>(number), operation);
-    Lane& lane = lanes_[operation.token >> 8 & 0xffffff];
+    MessageLane& lane = lanes_[operation.token >> 8 & 0xffffff];
     if (role == Role::kNoticeSent) {
       --lane.notices_on_their_way;
       return;
@@ -321,10 +251,10 @@ class Engine {
     else take(lane, slot, transfer, operation.bytes);
   }
 
-  void take(Lane& lane, const Slot& slot, const Transfer& transfer, std::size_t bytes) {
-    const Header expected = header_of(lane, transfer.bytes, slot.message);
+  void take(MessageLane& lane, const Slot& slot, const Transfer& transfer, std::size_t bytes) {
+    const MessageHeader expected = header_of(lane, transfer.bytes, slot.message);
     if (bytes != sizeof expected + transfer.bytes || std::memcmp(slot.memory, &expected, sizeof expected) != 0)
-      return fail(lane, foreign_text(lane, transfer, slot, bytes));
+      return fail(lane, foreign_text(lane, transfer, slot, bytes, rank()));
     const std::span<const std::byte> segment(slot.memory + sizeof expected, transfer.bytes);
     switch (transfer.into) {
       case Transfer::Into::kData:
@@ -345,14 +275,14 @@ class Engine {
     ++lane.received;
   }
 
-  void complete(Lane& lane) {
+  void complete(MessageLane& lane) {
     if (lane.plan.combine_everyones) combine_everyones(lane);
     ++lane.completed;
     answer(lane, true, "");
   }
 
   // In rank order, as between threads.
-  void combine_everyones(Lane& lane) {
+  void combine_everyones(MessageLane& lane) {
     const auto data = lane.collective.data;
     const std::span<std::byte> total(lane.everyones.data(), data.size());
     for (std::size_t rank = 1; rank < static_cast<std::size_t>(world_size()); ++rank)
@@ -361,7 +291,7 @@ class Engine {
     std::ranges::copy(total, data.begin());
   }
 
-  void answer(Lane& lane, bool succeeded, const std::string& fault) {
+  void answer(MessageLane& lane, bool succeeded, const std::string& fault) {
     const std::lock_guard lock(mutex_);
     lane.active = false;
     lane.asked = nullptr;
@@ -371,16 +301,16 @@ class Engine {
   }
 
   // notice: what the others are told
-  void fail(Lane& lane, const std::string& fault, const std::string& notice) {
+  void fail(MessageLane& lane, const std::string& fault, const std::string& notice) {
     messenger_->give_up();
     answer(lane, false, fault);
     tell(lane, notice);
   }
-  void fail(Lane& lane, const std::string& fault) { fail(lane, fault, fault); }
+  void fail(MessageLane& lane, const std::string& fault) { fail(lane, fault, fault); }
 
   // --- notices
 
-  void tell(Lane& lane, const std::string& text) {
+  void tell(MessageLane& lane, const std::string& text) {
     if (std::exchange(lane.told, true)) return;
     const std::size_t index = static_cast<std::size_t>(&lane - lanes_.data());
     Notice notice;
@@ -414,67 +344,29 @@ class Engine {
       notice.text[sizeof notice.text - 1] = 0;
       const auto index = static_cast<std::size_t>(notice.lane);
       if (notice.magic == kMagic && index < lanes_.size()) {
-        Lane& lane = lanes_[index];
+        MessageLane& lane = lanes_[index];
         lane.departed[static_cast<std::size_t>(peer)] = notice.completed;
         if (notice.text[0] && reports_.size() < lanes_.size() * lane.departed.size())
           reports_.push_back({index, peer, notice.text});
         if (lane.active) check_departures(lane);
       }
     }
-    const auto has_left = [peer](const Lane& lane) { return lane.departed[static_cast<std::size_t>(peer)].has_value(); };
+    const auto has_left = [peer](const MessageLane& lane) { return lane.departed[static_cast<std::size_t>(peer)].has_value(); };
     if (!std::ranges::all_of(lanes_, has_left)) expect_notice(peer);
   }
 
   // A worker that has done its part in this collective may have left since.
-  void check_departures(Lane& lane) {
+  void check_departures(MessageLane& lane) {
     for (std::size_t peer = 0; lane.active && peer < lane.departed.size(); ++peer)
       if (lane.departed[peer] && *lane.departed[peer] <= lane.completed) fail_after(lane, static_cast<int>(peer));
   }
 
-  void fail_after(Lane& lane, int departed) {
+  void fail_after(MessageLane& lane, int departed) {
     const std::string who = "worker " + std::to_string(departed);
     const auto lane_index = static_cast<std::size_t>(&lane - lanes_.data());
     for (const Report& report : reports_)
       if (report.lane == lane_index && report.peer == departed) return fail(lane, who + " reports: " + report.text, report.text);
     fail(lane, who + " has left the group of " + std::to_string(world_size()) + "; its own error says why");
-  }
-
-  // --- what went wrong
-
-  std::string late_text(const Lane& lane) const {
-    const bool receives = lane.received < lane.plan.receives.size();
-    const auto& transfers = receives ? lane.plan.receives : lane.plan.sends;
-    const auto& window = receives ? lane.receiving : lane.sending;
-    std::string peers;
-    for (const Slot& slot : window) {
-      if (!slot.busy) continue;
-      const std::string peer = std::to_string(transfers[slot.transfer].peer);
-      if (peers.find(peer) == std::string::npos) peers += (peers.empty() ? "" : ", ") + peer;
-    }
-    return "worker " + peers + (receives ? " sent" : " took") + " nothing for " + std::to_string(timeout_.count()) + " ms in a " +
-           describe(lane.collective) + ", in which worker " + std::to_string(rank()) +
-           " waited; a worker is lost, stopped or late";
-  }
-
-  std::string foreign_text(const Lane& lane, const Transfer& transfer, const Slot& slot, std::size_t bytes) const {
-    const std::string who = "worker " + std::to_string(transfer.peer);
-    const std::string mine = describe(lane.collective) + ", the group's " + std::to_string(lane.completed);
-    Header header;
-    if (bytes >= sizeof header) std::memcpy(&header, slot.memory, sizeof header);
-    const bool known = header.kind <= CollectiveKind::kBroadcast && header.type <= ElementType::kUint8;
-    if (bytes < sizeof header || header.magic != kMagic || !known)
-      return who + " sent " + std::to_string(bytes) + " bytes that are no part of a " + mine;
-    const Header expected = header_of(lane, transfer.bytes, slot.message);
-    if (header.sequence != expected.sequence || header.kind != expected.kind || header.type != expected.type ||
-        header.bytes != expected.bytes || header.root != expected.root)
-      return "workers issued different collectives: " + who + " a " +
-             describe(header.kind, header.type, header.bytes, header.root) + ", its " + std::to_string(header.sequence) +
-             "; worker " + std::to_string(rank()) + " a " + mine;
-    if (header.message != expected.message)
-      return who + "'s message " + std::to_string(header.message) + " came where " + std::to_string(expected.message) +
-             " belongs, in a " + mine;
-    return who + " sent a segment of " + std::to_string(bytes - sizeof header) + " bytes where " +
-           std::to_string(transfer.bytes) + " belong, in a " + mine;
   }
 
   struct Report {
@@ -488,7 +380,7 @@ class Engine {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
-  std::vector<Lane> lanes_;
+  std::vector<MessageLane> lanes_;
   std::unique_ptr<std::byte[]> notices_;  // one of each lane, to be sent, then room for one from each worker
   std::vector<Report> reports_;
   std::vector<Messenger::Finished> finished_;

@@ -3,259 +3,180 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
-#include "core/bytes.h"
-#include "kernels/codes.h"
-#include "kernels/statistics.h"
+#include "compressors/casq_division.h"
+#include "compressors/casq_memory.h"
+#include "compressors/casq_tables.h"
+#include "compressors/casq_training.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
 
-using kernels::SignedHistogram;
+using Entries = std::array<float, CasqChunk::kMostClusters>;
 
-constexpr int kLargestClusters = 1 << kernels::kMaxClusterBits;
-constexpr std::size_t kCounts = 2 * SignedHistogram::kBins;  // of one parameter's histogram
-constexpr std::uint64_t kTrainingChunks = 32;                // a parameter is trained on a million values at most
-using Table = std::array<float, kLargestClusters>;
+CasqMemory& memory_of(const Piece& piece) { return static_cast<CasqMemory&>(*piece.memory); }
+CasqMemory& memory_of(const ParameterView& parameter) { return static_cast<CasqMemory&>(parameter.memory()); }
 
-// Normalised, ascending thresholds of every chunk of a parameter, and of the mean of every chunk that this worker owns:
-// trained by all workers together, they follow what they divide by one step of Lloyd's algorithm at every encoding. Chunks'
-// thresholds are separate memory, so pieces may be encoded side by side.
-class Thresholds : public CompressorMemory {
- public:
-  Thresholds(std::span<const float> untrained, std::uint64_t elements)
-      : per_chunk_(untrained.size()), chunks_((elements + kChunkElements - 1) / kChunkElements) {
-    committed_ = for_all_chunks(untrained);
-  }
-
-  std::span<float> of_piece(const Piece& piece) {
-    const std::uint64_t second = piece.encoding == Piece::Encoding::kSecond ? 1 : 0;
-    return std::span(working_).subspan((2 * (piece.first / kChunkElements) + second) * per_chunk_, per_chunk_);
-  }
-
-  void begin_step() override { working_ = committed_; }
-  void commit_step() override { committed_ = working_; }
-
-  void train(std::span<const std::int32_t> counts, Signs signs) {
-    if (std::any_of(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; }))
-      working_ = for_all_chunks(optimal_thresholds(counts, static_cast<int>(per_chunk_) + 1, signs));
-  }
-
-  std::vector<std::byte> save() const override {
-    std::vector<std::byte> saved(1 + committed_.size() * sizeof(float));
-    ByteWriter writer(saved);
-    writer.write(kVersion);
-    writer.write_all(std::span<const float>(committed_));
-    return saved;
-  }
-
-  void load(std::span<const std::byte> saved) override {
-    ByteReader reader(saved, "a saved state of casq");
-    if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
-      throw PayloadError("a saved state of casq has version " + std::to_string(version) + "; this thinwire reads version " +
-                         std::to_string(kVersion));
-    std::vector<float> loaded(committed_.size());
-    reader.read_into(std::span<float>(loaded));
-    reader.expect_end();
-    for (auto rest = std::span<const float>(loaded); !rest.empty(); rest = rest.subspan(per_chunk_))
-      check_ascending(rest.first(per_chunk_));
-    committed_ = std::move(loaded);
-  }
-
- private:
-  static constexpr std::uint8_t kVersion = 2;
-
-  std::vector<float> for_all_chunks(std::span<const float> thresholds) const {
-    std::vector<float> all;
-    for (std::uint64_t i = 0; i < 2 * chunks_; ++i) all.insert(all.end(), thresholds.begin(), thresholds.end());
-    return all;
-  }
-
-  static void check_ascending(std::span<const float> thresholds) {
-    const bool finite = std::all_of(thresholds.begin(), thresholds.end(), [](float value) { return std::isfinite(value); });
-    if (!finite || !std::is_sorted(thresholds.begin(), thresholds.end()))
-      throw PayloadError("a saved state of casq holds thresholds that are not finite and ascending");
-  }
-
-  std::size_t per_chunk_;
-  std::uint64_t chunks_;
-  std::vector<float> committed_;  // [chunk][encoding][threshold]
-  std::vector<float> working_;    // the same, of the step at hand
-};
-
-// One step of Lloyd's algorithm: a threshold moves to the middle of the means beside it, for this chunk's next encoding.
-// Beside an empty cluster it stays, and at 0 where signs are apart; so thresholds remain in order.
-void follow(const kernels::ClusterSums& sums, std::span<const float> table, float scale, Signs signs, std::span<float> thresholds) {
-  for (std::size_t i = 0; i < thresholds.size(); ++i) {
-    const bool fixed = signs == Signs::kApart && thresholds[i] == 0;
-    if (fixed || sums.count[i] == 0 || sums.count[i + 1] == 0) continue;
-    thresholds[i] = 0.5f * (table[i] + table[i + 1]) / scale;
-  }
+bool any_counted(std::span<const std::int32_t> counts) {
+  return std::any_of(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; });
 }
 
-// What the first step's clusters are made from if there is nothing to train on: the Laplace distribution, which gradients
-// resemble more than any other that needs no parameter.
-std::vector<float> laplace_thresholds(int clusters, Signs signs) {
-  constexpr double kMass = 1e6;
-  std::vector<std::int32_t> counts(kCounts);
-  for (int bin = 0; bin < SignedHistogram::kBins; ++bin) {
-    const double below = bin == 0 ? 0 : kernels::histogram_lower_edge(bin);
-    const double mass = std::exp(-below) - std::exp(-kernels::histogram_lower_edge(bin + 1));
-    counts[static_cast<std::size_t>(bin)] = static_cast<std::int32_t>(kMass * mass);
-    counts[static_cast<std::size_t>(bin + SignedHistogram::kBins)] = counts[static_cast<std::size_t>(bin)];
+// A chunk's overhead, and with it the parameter's, grows with its clusters.
+BitChoices choices_of(std::span<const std::int32_t> counts, float energy, std::uint64_t elements, const CasqOptions& options) {
+  BitChoices choices;
+  for (int bits = 1; bits <= kernels::kMaxClusterBits; ++bits) {
+    double bytes = 0;
+    for (std::uint64_t first = 0; first < elements; first += kChunkElements)
+      bytes += static_cast<double>(CasqChunk(options, bits, std::min(kChunkElements, elements - first)).bytes());
+    choices.cost.push_back(8 * bytes);
+    const double lost = any_counted(counts) ? relative_error(counts, trained_thresholds(counts, bits, options)) : 0;
+    choices.error.push_back(lost * static_cast<double>(energy));
   }
-  return optimal_thresholds(counts, clusters, signs);
+  return choices;
 }
 
-float mean_magnitude(const kernels::Magnitudes& magnitudes, std::size_t elements) {
-  return elements == 0 ? 0 : magnitudes.sum_abs / static_cast<float>(elements);
-}
-
-// What cluster means keep of the values' energy.
-double kept_energy(const kernels::ClusterSums& sums) {
-  double energy = 0;
-  for (std::size_t c = 0; c < kLargestClusters; ++c)
-    if (sums.count[c] > 0) energy += static_cast<double>(sums.sum[c]) * static_cast<double>(sums.sum[c]) / sums.count[c];
-  return energy;
-}
-
-// The least that a cluster for each sign would keep.
-double energy_of_signs(const kernels::Magnitudes& magnitudes, std::size_t elements) {
-  const auto sum = static_cast<double>(magnitudes.sum_abs);
-  return elements == 0 ? 0 : sum * sum / static_cast<double>(elements);
-}
-
-// Adds a parameter's values to its histogram, chunks spread evenly where there are many.
-void count_values(const ParameterView& parameter, std::span<float> chunk, std::span<std::int32_t> counts) {
-  const std::uint64_t chunks = (parameter.elements() + kChunkElements - 1) / kChunkElements;
-  const std::uint64_t trained = std::min(chunks, kTrainingChunks);
-  for (std::uint64_t i = 0; i < trained; ++i) {
-    const std::uint64_t first = i * chunks / trained * kChunkElements;
-    const auto values = chunk.first(std::min(kChunkElements, parameter.elements() - first));
-    parameter.read(first, values);
-    const kernels::Magnitudes magnitudes = kernels::measure(values);
-    const float scale = mean_magnitude(magnitudes, values.size());
-    const float inverse = 1.0f / scale;
-    if (magnitudes.finite && std::isfinite(inverse) && scale > 0) kernels::add_to_histogram(values, inverse, counts);
+void decode_blocks(const CasqChunk& chunk, const CasqChunk::Parts<const std::byte>& parts, std::span<const float> table,
+                   float weight, bool add, std::span<float> mean) {
+  Entries room;
+  const auto entries = std::span(room).first(table.size());
+  for (std::size_t b = 0; b < chunk.blocks(); ++b) {
+    const std::size_t first = b * CasqChunk::kBlockElements;
+    const auto block = mean.subspan(first, std::min(CasqChunk::kBlockElements, mean.size() - first));
+    const float scale = chunk.scale(parts.scales, b);
+    std::transform(table.begin(), table.end(), entries.begin(), [=](float entry) { return weight * scaled(entry, scale); });
+    const auto codes = parts.codes.subspan(kernels::packed_bytes(first, chunk.bits()),
+                                           kernels::packed_bytes(block.size(), chunk.bits()));
+    if (add)
+      kernels::look_up_add(codes, chunk.bits(), entries, block);
+    else
+      kernels::look_up(codes, chunk.bits(), entries, block);
   }
 }
-
-std::uint64_t trained_elements(std::span<const ParameterView* const> parameters) {
-  std::uint64_t elements = 0;
-  for (const ParameterView* parameter : parameters)
-    elements += std::min(parameter->elements(), kTrainingChunks * kChunkElements);
-  return elements;
-}
-
-// Brings a chunk's values near 1 by a power of two while they are encoded, if their squares or sums could leave the range
-// of float, and back at the end.
-class InFloatRange {
- public:
-  InFloatRange(std::span<float> values, const kernels::Magnitudes& magnitudes) : values_(values), magnitudes_(magnitudes) {
-    constexpr float kSmallest = 1e-18f, kLargest = 1e15f;
-    if (magnitudes.largest == 0 || (magnitudes.largest >= kSmallest && magnitudes.largest <= kLargest)) return;
-    exponent_ = std::clamp(std::ilogb(magnitudes.largest), -126, 126);
-    kernels::multiply(values_, std::ldexp(1.0f, -exponent_));
-    magnitudes_ = kernels::measure(values_);
-  }
-
-  const kernels::Magnitudes& magnitudes() const { return magnitudes_; }
-
-  void undo(std::span<float> table) const {
-    if (exponent_ == 0) return;
-    kernels::multiply(values_, std::ldexp(1.0f, exponent_));
-    kernels::multiply(table, std::ldexp(1.0f, exponent_));
-  }
-
- private:
-  std::span<float> values_;
-  kernels::Magnitudes magnitudes_;
-  int exponent_ = 0;
-};
 
 }  // namespace
 
-Casq::Casq(int bits, std::uint64_t retrain, Signs signs, Reduce reduce)
-    : bits_(bits), retrain_(retrain), signs_(signs), reduce_(reduce), untrained_(laplace_thresholds(1 << bits, signs)) {}
-
-Exchange Casq::exchange(Work& work, Context& context) const { return reduce_coded(*this, reduce_, work, context); }
-
-std::unique_ptr<CompressorMemory> Casq::make_memory(const Parameter& parameter) const {
-  return std::make_unique<Thresholds>(untrained_, parameter.elements());
+Casq::Casq(const CasqOptions& options) : options_(options) {
+  const auto counts = laplace_histogram();
+  const int fewest = adaptive() ? 1 : options.bits, most = adaptive() ? kernels::kMaxClusterBits : options.bits;
+  for (int bits = fewest; bits <= most; ++bits)
+    untrained_[static_cast<std::size_t>(bits)] = trained_thresholds(counts, bits, options);
 }
 
-bool Casq::needs_preparation(std::uint64_t steps) const { return steps % retrain_ == 0; }
+Exchange Casq::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
+
+std::unique_ptr<CompressorMemory> Casq::make_memory(const Parameter& parameter) const {
+  const int bits = adaptive() ? static_cast<int>(options_.budget) : options_.bits;
+  return std::make_unique<CasqMemory>(bits, !adaptive(), untrained(bits), parameter.elements());
+}
+
+bool Casq::needs_preparation(std::uint64_t steps) const { return steps % options_.retrain == 0; }
 
 Exchange Casq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
   ThreadPool& threads = context.threads();
-  auto counts = context.scratch().take<std::int32_t>(parameters.size() * kCounts);
+  auto counts = context.scratch().take<std::int32_t>(parameters.size() * kHistogramCounts);
   auto chunks = context.scratch().take<float>(threads.threads() * kChunkElements);
+  auto energies = context.scratch().take<float>(parameters.size());
+  auto bits = context.scratch().take<std::uint8_t>(parameters.size());
+  const auto counts_of = [counts](std::size_t i) { return counts.subspan(i * kHistogramCounts, kHistogramCounts); };
   std::fill(counts.begin(), counts.end(), 0);
-  threads.for_each(parameters.size(), trained_elements(parameters), [&](std::size_t i, std::size_t thread) {
+  threads.for_each(parameters.size(), counted_elements(parameters), [&](std::size_t i, std::size_t thread) {
     const auto chunk = chunks.subspan(thread * kChunkElements, kChunkElements);
-    count_values(*parameters[i], chunk, counts.subspan(i * kCounts, kCounts));
+    const auto energy = static_cast<float>(count_values(*parameters[i], options_.scope, chunk, counts_of(i)));
+    energies[i] = std::isfinite(energy) ? energy : 0.0f;
   });
   Await round = context.sum(counts);
   co_await round;
+  std::fill(bits.begin(), bits.end(), static_cast<std::uint8_t>(options_.bits));
+  if (adaptive()) {
+    Await second = context.sum(energies);
+    co_await second;
+    choose_bits(parameters, counts, energies, context, bits);
+    // Sums of floats are the same everywhere, but codes whose length is not would end in an error: one worker decides.
+    Await third = context.broadcast(std::as_writable_bytes(bits), 0);
+    co_await third;
+    check_bits(bits);
+  }
   constexpr std::uint64_t kCostOfTraining = 2 * kChunkElements;  // it takes as long as to encode so many
   threads.for_each(parameters.size(), parameters.size() * kCostOfTraining, [&](std::size_t i, std::size_t) {
-    static_cast<Thresholds&>(parameters[i]->memory()).train(counts.subspan(i * kCounts, kCounts), signs_);
+    if (any_counted(counts_of(i)))
+      memory_of(*parameters[i]).train(bits[i], trained_thresholds(counts_of(i), bits[i], options_));
+    else if (adaptive())
+      memory_of(*parameters[i]).train(bits[i], untrained(bits[i]));
   });
 }
 
-std::size_t Casq::encoded_bytes(std::size_t elements) const {
-  return clusters() * sizeof(float) + kernels::packed_bytes(elements, bits_);
+void Casq::choose_bits(std::span<const ParameterView* const> parameters, std::span<const std::int32_t> counts,
+                       std::span<const float> energies, Context& context, std::span<std::uint8_t> bits) const {
+  std::vector<BitChoices> choices(parameters.size());
+  double elements = 0;
+  for (const ParameterView* parameter : parameters) elements += static_cast<double>(parameter->elements());
+  context.threads().for_each(parameters.size(), parameters.size() * 8 * kChunkElements, [&](std::size_t i, std::size_t) {
+    const auto own = counts.subspan(i * kHistogramCounts, kHistogramCounts);
+    const float energy = std::min(energies[i], std::numeric_limits<float>::max());
+    choices[i] = choices_of(own, energy, parameters[i]->elements(), options_);
+  });
+  std::ranges::copy(spend_budget(choices, options_.budget * elements), bits.begin());
 }
+
+void Casq::check_bits(std::span<const std::uint8_t> bits) const {
+  for (const std::uint8_t chosen : bits)
+    if (chosen < 1 || chosen > kernels::kMaxClusterBits)
+      throw PayloadError("worker 0 chose " + std::to_string(chosen) + " bits an entry for a parameter of casq");
+}
+
+CasqChunk Casq::chunk_of(const Piece& piece) const {
+  return CasqChunk(options_, memory_of(piece).bits(), piece.values().size());
+}
+
+std::size_t Casq::encoded_bytes(const Piece& piece) const { return chunk_of(piece).bytes(); }
 
 void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const {
+  const CasqChunk chunk = chunk_of(piece);
+  const auto parts = chunk.parts(encoded);
   const std::span<float> values = piece.values();
+  const std::span<float> thresholds = memory_of(piece).of_piece(piece);
+
   const InFloatRange range(values, magnitudes);
-  const float scale = mean_magnitude(range.magnitudes(), values.size());
-
-  ByteWriter writer(encoded);
-  const auto table_bytes = writer.take(clusters() * sizeof(float));
-  const auto codes = writer.take(writer.left());
-  const auto assign = [&](std::span<const float> normalised) {
-    Table thresholds;
-    std::transform(normalised.begin(), normalised.end(), thresholds.begin(), [scale](float t) { return t * scale; });
-    return kernels::assign(values, std::span<const float>(thresholds).first(clusters() - 1), bits_, codes);
-  };
-  const std::span<float> thresholds = static_cast<Thresholds&>(*piece.memory).of_piece(piece);
-  kernels::ClusterSums sums = assign(thresholds);
-  if (kept_energy(sums) < 0.99 * energy_of_signs(range.magnitudes(), values.size())) {
-    std::ranges::copy(untrained_, thresholds.begin());
-    sums = assign(thresholds);
+  CasqDivision division(chunk, values, range, parts);
+  if (!division.divide(thresholds)) {
+    std::ranges::copy(untrained(chunk.bits()), thresholds.begin());
+    division.divide(thresholds);
   }
-  Table means{};
-  const auto table = std::span<float>(means).first(clusters());
-  for (std::size_t c = 0; c < table.size(); ++c)
-    if (sums.count[c] > 0) table[c] = sums.sum[c] / static_cast<float>(sums.count[c]);
-  follow(sums, table, scale, signs_, thresholds);
-  if (piece.has_residual()) kernels::look_up_subtract(codes, bits_, table, values);
-  range.undo(table);
-  ByteWriter(table_bytes).write_all(std::span<const float>(table));
-}
+  if (options_.tail == 0) division.follow(options_.signs, thresholds);
 
-void Casq::check(std::span<const std::byte> encoded, std::size_t /*elements*/) const {
-  Table means;
-  const auto table = std::span<float>(means).first(clusters());
-  ByteReader(encoded, "a chunk of casq").read_into(table);
-  if (!std::all_of(table.begin(), table.end(), [](float mean) { return std::isfinite(mean); }))
-    throw PayloadError("a chunk of casq holds a cluster mean that is not finite");
-}
-
-void Casq::decode(std::span<const std::byte> encoded, float weight, bool add, std::span<float> mean) const {
-  ByteReader reader(encoded, "a chunk of casq");
-  Table means;
-  const auto table = std::span<float>(means).first(clusters());
-  reader.read_into(table);
-  for (float& entry : table) entry *= weight;
-  const auto codes = reader.take(reader.left());
-  if (add)
-    kernels::look_up_add(codes, bits_, table, mean);
+  Entries room;
+  const auto centres = std::span(room).first(chunk.clusters());
+  for (std::size_t c = 0; c < centres.size(); ++c) centres[c] = static_cast<float>(division.totals().centre(c));
+  range.undo(values);
+  if (chunk.blocks() == 0) range.undo(centres);  // else the scales hold the range
+  if (chunk.has_tables())
+    write_tables(chunk, options_, values, centres, parts);
   else
-    kernels::look_up(codes, bits_, table, mean);
+    chunk.write_table(centres, parts.table);
+  if (piece.has_residual()) decode(encoded, piece, -1, true, values);
+}
+
+void Casq::check(std::span<const std::byte> encoded, const Piece& piece) const {
+  const CasqChunk chunk = chunk_of(piece);
+  chunk.check(encoded);
+  if (chunk.has_tables()) check_tables(chunk, chunk.parts(encoded));
+}
+
+void Casq::decode(std::span<const std::byte> encoded, const Piece& piece, float weight, bool add, std::span<float> mean) const {
+  const CasqChunk chunk = chunk_of(piece);
+  const auto parts = chunk.parts(encoded);
+  if (chunk.has_tables()) return decode_tables(chunk, options_.assign, parts, weight, add, mean);
+  Entries room;
+  const auto table = std::span(room).first(chunk.clusters());
+  chunk.read_table(parts.table, table);
+  if (chunk.blocks() > 0) return decode_blocks(chunk, parts, table, weight, add, mean);
+  for (float& entry : table) entry *= weight;
+  if (add)
+    kernels::look_up_add(parts.codes, chunk.bits(), table, mean);
+  else
+    kernels::look_up(parts.codes, chunk.bits(), table, mean);
 }
 
 }  // namespace thinwire

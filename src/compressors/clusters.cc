@@ -4,29 +4,21 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/statistics.h"
+#include "compressors/value_density.h"
 
 namespace thinwire {
 namespace {
-
-using Histogram = kernels::SignedHistogram;
 
 struct Point {
   double value;
   double weight;
 };
 
-// Where there are any, the values of a sign, ascending.
-void add_negative(std::span<const std::int32_t> counts, std::vector<Point>& points) {
-  for (int bin = Histogram::kBins - 1; bin >= 0; --bin)
-    if (counts[static_cast<std::size_t>(bin)] > 0)
-      points.push_back({-kernels::histogram_centre(bin), static_cast<double>(counts[static_cast<std::size_t>(bin)])});
-}
-
-void add_positive(std::span<const std::int32_t> counts, std::vector<Point>& points) {
-  for (int bin = 0; bin < Histogram::kBins; ++bin)
-    if (counts[static_cast<std::size_t>(bin)] > 0)
-      points.push_back({kernels::histogram_centre(bin), static_cast<double>(counts[static_cast<std::size_t>(bin)])});
+// Every bin's values at its centre.
+std::vector<Point> centres(const ValueDensity& density) {
+  std::vector<Point> points;
+  for (const ValueDensity::Bin& bin : density.bins()) points.push_back({0.5 * (bin.low + bin.high), bin.weight});
+  return points;
 }
 
 // The best division of the first so many points into k clusters, for every k up to a largest.
@@ -129,36 +121,82 @@ int negative_clusters(const IntervalClusters& negative, const IntervalClusters& 
   return best;
 }
 
-std::vector<double> thresholds_apart(std::span<const std::int32_t> below, std::span<const std::int32_t> above, int clusters) {
-  std::vector<Point> negative_points, positive_points;
-  add_negative(below, negative_points);
-  add_positive(above, positive_points);
-  const IntervalClusters negative(std::move(negative_points), clusters - 1);
-  const IntervalClusters positive(std::move(positive_points), clusters - 1);
-  const int negatives = negative_clusters(negative, positive, clusters);
+constexpr int kFewClusters = 16;
 
-  std::vector<double> thresholds = negative.boundaries(negatives);
-  thresholds.push_back(0);
-  for (const double boundary : positive.boundaries(clusters - negatives)) thresholds.push_back(boundary);
-  return thresholds;
+std::vector<double> boundaries_of(const ValueDensity& density, int clusters) {
+  if (clusters > kFewClusters) return density.many_boundaries(clusters);
+  return IntervalClusters(centres(density), clusters).boundaries(clusters);
 }
 
-std::vector<double> thresholds_free(std::span<const std::int32_t> below, std::span<const std::int32_t> above, int clusters) {
-  std::vector<Point> points;
-  add_negative(below, points);
-  add_positive(above, points);
-  return IntervalClusters(std::move(points), clusters).boundaries(clusters);
+int negative_clusters(const ValueDensity& negative, const ValueDensity& positive, int clusters) {
+  if (clusters <= kFewClusters)
+    return negative_clusters(IntervalClusters(centres(negative), clusters - 1), IntervalClusters(centres(positive), clusters - 1),
+                             clusters);
+  const double below = negative.cube_root_mass(), above = positive.cube_root_mass();
+  if (!(below + above > 0)) return clusters / 2;
+  return std::clamp(static_cast<int>(std::lround(clusters * below / (below + above))), 1, clusters - 1);
+}
+
+std::vector<float> ascending(const std::vector<double>& thresholds) {
+  std::vector<float> rounded(thresholds.begin(), thresholds.end());
+  std::sort(rounded.begin(), rounded.end());  // where clusters are empty
+  return rounded;
+}
+
+// Where the largest positive values begin: a share `tail` of them, none if there are none.
+double tail_begin(const ValueDensity& positive, double tail) { return positive.empty() ? 0 : positive.quantile(1 - tail); }
+
+// Between the tail, whose centre is where it begins, and the cluster below it.
+double tail_threshold(const ValueDensity& rest, const std::vector<double>& boundaries, double begin) {
+  if (rest.empty()) return begin;
+  const double low = boundaries.empty() ? rest.bins().front().low : boundaries.back();
+  return 0.5 * (rest.mean(std::min(low, begin), begin) + begin);
 }
 
 }  // namespace
 
 std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters, Signs signs) {
-  const auto below = counts.first(Histogram::kBins), above = counts.subspan(Histogram::kBins);
-  const std::vector<double> thresholds =
-      signs == Signs::kApart ? thresholds_apart(below, above, clusters) : thresholds_free(below, above, clusters);
-  std::vector<float> rounded(thresholds.begin(), thresholds.end());
-  std::sort(rounded.begin(), rounded.end());  // where clusters are empty
-  return rounded;
+  const ValueDensity all = ValueDensity::of_histogram(counts);
+  if (signs == Signs::kFree) return ascending(boundaries_of(all, clusters));
+  const ValueDensity negative = all.below(0), positive = all.above(0);
+  const int negatives = negative_clusters(negative, positive, clusters);
+  std::vector<double> thresholds = boundaries_of(negative, negatives);
+  thresholds.push_back(0);
+  for (const double boundary : boundaries_of(positive, clusters - negatives)) thresholds.push_back(boundary);
+  return ascending(thresholds);
+}
+
+std::vector<float> thresholds_with_tails(std::span<const std::int32_t> counts, int clusters, Signs signs, double tail) {
+  if (clusters == 2) return optimal_thresholds(counts, clusters, signs);
+  const ValueDensity all = ValueDensity::of_histogram(counts);
+  const double above = tail_begin(all.above(0), tail), below = tail_begin(all.mirrored().above(0), tail);
+  std::vector<double> thresholds;
+  const auto add_side = [&](const ValueDensity& positive, double begin, double sign) {
+    const ValueDensity rest = positive.below(begin);
+    std::vector<double> boundaries = boundaries_of(rest, clusters / 2 - 1);
+    boundaries.push_back(tail_threshold(rest, boundaries, begin));
+    for (const double boundary : boundaries) thresholds.push_back(sign * boundary);
+  };
+  if (signs == Signs::kApart) {
+    add_side(all.above(0), above, 1);
+    add_side(all.mirrored().above(0), below, -1);
+    thresholds.push_back(0);
+  } else {
+    const ValueDensity rest = all.below(above).above(-below);
+    thresholds = boundaries_of(rest, clusters - 2);
+    const double upper = tail_threshold(rest, thresholds, above);
+    std::vector<double> turned;
+    for (auto boundary = thresholds.rbegin(); boundary != thresholds.rend(); ++boundary) turned.push_back(-*boundary);
+    const double lower = -tail_threshold(rest.mirrored(), turned, below);
+    thresholds.push_back(upper);
+    thresholds.push_back(lower);
+  }
+  return ascending(thresholds);
+}
+
+double relative_error(std::span<const std::int32_t> counts, std::span<const float> thresholds) {
+  const ValueDensity density = ValueDensity::of_histogram(counts);
+  return density.energy() > 0 ? density.error(thresholds) / density.energy() : 0;
 }
 
 }  // namespace thinwire

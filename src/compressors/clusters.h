@@ -20,6 +20,16 @@ enum class Signs {
 // Counts by sign and magnitude, as kernels::add_to_histogram makes them (2 kBins). Returns clusters - 1 ascending
 // thresholds on the signed line. kApart: one of them is 0, and how many clusters each sign gets (at least one) is part of
 // what is optimised. Where there are fewer distinct values than clusters, thresholds coincide and some clusters stay empty.
+// From 32 clusters on bins are too wide to be undivided: values are taken as evenly spread over their bins, and Lloyd's
+// algorithm begins where clusters that are many are best.
 std::vector<float> optimal_thresholds(std::span<const std::int32_t> counts, int clusters, Signs signs);
+
+// As CASQ was published: the values of each sign that are beyond all but a share `tail` of its magnitudes form a cluster
+// whose centre is where they begin; the rest is divided as above, with kApart into half of the clusters for each sign. A
+// value belongs to the nearest centre. With 2 clusters there is none to spare for tails.
+std::vector<float> thresholds_with_tails(std::span<const std::int32_t> counts, int clusters, Signs signs, double tail);
+
+// The share of the counted values' energy that clusters lose.
+double relative_error(std::span<const std::int32_t> counts, std::span<const float> thresholds);
 
 }  // namespace thinwire

@@ -36,7 +36,7 @@ CodedMessage::CodedMessage(const PieceCodec& codec, std::span<Piece* const> piec
   begins_[0] = sizeof(Header) + (pieces.size() + 7) / 8;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     elements_ += pieces[i]->gradient.size();
-    begins_[i + 1] = begins_[i] + codec.encoded_bytes(pieces[i]->gradient.size());
+    begins_[i + 1] = begins_[i] + codec.encoded_bytes(*pieces[i]);
   }
 }
 
@@ -70,7 +70,12 @@ bool CodedMessage::read_header(std::span<const std::byte> message, int rank) con
 }
 
 void CodedMessage::check_codes(std::span<const std::byte> message) const {
-  for (std::size_t i = 0; i < pieces_.size(); ++i) codec_.check(code(message, i), pieces_[i]->gradient.size());
+  for (std::size_t i = 0; i < pieces_.size(); ++i) codec_.check(code(message, i), *pieces_[i]);
+}
+
+void CodedMessage::check_used_codes(std::span<const std::byte> message) const {
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (used(message, i)) codec_.check(code(message, i), *pieces_[i]);
 }
 
 }  // namespace thinwire

@@ -35,6 +35,8 @@ class CodedMessage {
   bool read_header(std::span<const std::byte> message, int rank) const;
   // Throws PayloadError if some code cannot be decoded to finite values.
   void check_codes(std::span<const std::byte> message) const;
+  // Only those of used pieces: an owner's message leaves out the others' codes, which are zeros then.
+  void check_used_codes(std::span<const std::byte> message) const;
   bool used(std::span<const std::byte> message, std::size_t piece) const;
 
   template <class Byte>

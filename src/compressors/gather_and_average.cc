@@ -44,7 +44,7 @@ class Gathered {
     if (piece.has_residual() && !used_by_any(index)) return skip(piece);
     const float weight = 1.0f / static_cast<float>(world_size_);
     for (int rank = 0; rank < world_size_; ++rank)
-      codec_.decode(format_.code(message(rank), index), weight, rank > 0, piece.mean());
+      codec_.decode(format_.code(message(rank), index), piece, weight, rank > 0, piece.mean());
     piece.stage = Piece::Stage::kDone;
   }
 

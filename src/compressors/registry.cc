@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "compressors/casq.h"
+#include "compressors/gradiveq.h"
 #include "compressors/half.h"
 #include "compressors/none.h"
+#include "compressors/qsgd.h"
 #include "compressors/s2.h"
 #include "compressors/sparse_baselines.h"
 #include "thinwire/errors.h"
@@ -60,6 +62,43 @@ Row half(const char* name, const char* description, std::uint8_t wire_id, Elemen
               : [](const SpecValues&, Made) -> Made { return std::make_unique<Half>(ElementType::kFloat16); }};
 }
 
+SpecParameter whole_number(const char* name, const char* default_value, double minimum, double maximum, const char* help) {
+  return {.name = name, .kind = Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = maximum,
+          .choices = {}, .help = help};
+}
+
+SpecParameter real(const char* name, const char* default_value, double minimum, double maximum, const char* help) {
+  return {.name = name, .kind = Kind::kReal, .default_value = default_value, .minimum = minimum, .maximum = maximum,
+          .choices = {}, .help = help};
+}
+
+// The first is the default.
+SpecParameter choice(const char* name, std::vector<std::string> choices, const char* help) {
+  return {.name = name, .kind = Kind::kChoice, .default_value = choices.front(), .choices = choices, .help = help};
+}
+
+CasqOptions casq_options(const SpecValues& values) {
+  CasqOptions options;
+  options.bits = static_cast<int>(values.integer("bits"));
+  options.budget = values.real("budget");
+  if (options.budget > 0 && options.budget < 1)
+    throw ArgumentError("compressor 'casq': budget=" + values.choice("budget") + " is not allowed; it takes 0 or a number from 1 to 8");
+  options.retrain = static_cast<std::uint64_t>(values.integer("retrain"));
+  options.signs = values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree;
+  options.tail = values.real("tail");
+  options.table = values.real("table");
+  options.assign = values.choice("assign") == "hash" ? BucketAssignment::kHash : BucketAssignment::kRank;
+  const std::string& allocate = values.choice("allocate");
+  if (allocate == "entropy") options.allocate = Allocation::kEntropy;
+  if (allocate == "density") options.allocate = Allocation::kDensity;
+  if (allocate == "entropy-centre") options.allocate = Allocation::kEntropyCentre;
+  if (allocate == "entropy-centre-density") options.allocate = Allocation::kEntropyCentreDensity;
+  options.precision = values.choice("precision") == "bf16" ? Precision::kBfloat16 : Precision::kFloat32;
+  options.scope = values.choice("scope") == "block" ? Scope::kBlock : Scope::kParameter;
+  options.reduce = reduce_of(values.choice("reduce"));
+  return options;
+}
+
 Row casq() {
   return {{.name = "casq",
            .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
@@ -67,20 +106,23 @@ Row casq() {
            .wire_version = Casq::kWireVersion,
            .aggregation = Aggregation::kGather,
            .contractive = true,
-           .parameters = {{.name = "bits", .kind = Kind::kInteger, .default_value = "2", .minimum = 1, .maximum = 4,
-                           .choices = {}, .help = "bits an entry; 2^bits clusters"},
-                          {.name = "retrain", .kind = Kind::kInteger, .default_value = "100", .minimum = 1,
-                           .maximum = 1e9, .choices = {}, .help = "steps between trainings of the clusters"},
-                          {.name = "signs", .kind = Kind::kChoice, .default_value = "free", .choices = {"free", "apart"},
-                           .help = "apart: no cluster holds values of both signs, as published"},
+           .parameters = {whole_number("bits", "2", 1, kernels::kMaxClusterBits, "bits an entry; 2^bits clusters"),
+                          whole_number("retrain", "100", 1, 1e9, "steps between trainings of the clusters"),
+                          choice("signs", {"free", "apart"}, "apart: no cluster holds values of both signs, as published"),
+                          choice("scope", {"parameter", "block"},
+                                 "block: entries are divided by the mean magnitude of their block of 512, which is sent"),
+                          choice("precision", {"fp32", "bf16"}, "of what clusters and buckets decode to"),
+                          real("budget", "0", 0, kernels::kMaxClusterBits,
+                               "bits an entry over all parameters, which get from 1 to 8 each by what they save; 0: `bits`"),
+                          real("table", "0", 0, 1, "sketch buckets an entry, beyond one for each cluster"),
+                          choice("assign", {"rank", "hash"}, "how entries share buckets: by their order, or by a hash, as published"),
+                          choice("allocate", {"optimal", "entropy", "density", "entropy-centre", "entropy-centre-density"},
+                                 "how clusters share buckets: for the least error, or by a published weight"),
+                          real("tail", "0", 0, 0.5,
+                               "share of each sign's values in a cluster of their own, as published with 0.05; 0: none"),
                           feedback("on"), reduce()},
            .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
-          [](const SpecValues& values, Made) -> Made {
-            return std::make_unique<Casq>(static_cast<int>(values.integer("bits")),
-                                          static_cast<std::uint64_t>(values.integer("retrain")),
-                                          values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree,
-                                          reduce_of(values.choice("reduce")));
-          }};
+          [](const SpecValues& values, Made) -> Made { return std::make_unique<Casq>(casq_options(values)); }};
 }
 
 SpecParameter block(const char* default_value, double minimum) {
@@ -166,6 +208,97 @@ Row omnireduce() {
           }};
 }
 
+std::optional<Axis> axis_of(const std::string& text) {
+  if (text == "filter") return Axis::kFilter;
+  if (text == "flat") return Axis::kFlat;
+  if (text == "out") return Axis::kOut;
+  if (text == "in") return Axis::kIn;
+  if (text == "kernel") return Axis::kKernel;
+  return std::nullopt;
+}
+
+SpecParameter steps(const char* name, const char* default_value, double minimum, const char* help) {
+  return {.name = name, .kind = Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = 1e9, .choices = {},
+          .help = help};
+}
+
+Row gradiveq() {
+  SpecParameter feedback_or_flush = feedback("off");
+  feedback_or_flush.choices = {"off", "on", "flush"};
+  feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step; "
+                           "flush: in parts in all of them";
+  return {{.name = "gradiveq",
+           .description = "slices projected on their principal components, which all workers share",
+           .wire_id = Gradiveq::kWireId,
+           .aggregation = Aggregation::kLinear,
+           .unit = Unit::kSlice,
+           .takes_stage = true,
+           .parameters = {{.name = "ratio", .kind = Kind::kReal, .default_value = "16", .minimum = 1, .maximum = 10000, .choices = {},
+                           .help = "entries of a slice to each of its components"},
+                          {.name = "dims", .kind = Kind::kInteger, .default_value = "0", .minimum = 0, .maximum = 4096, .choices = {},
+                           .help = "components of a slice; 0: as ratio or energy say"},
+                          {.name = "energy", .kind = Kind::kReal, .default_value = "0", .minimum = 0, .maximum = 1, .choices = {},
+                           .help = "as many components as hold this share of the variance; 0: as ratio says"},
+                          {.name = "slice", .kind = Kind::kInteger, .default_value = "576", .minimum = 1, .maximum = 4096, .choices = {},
+                           .help = "most entries of a slice"},
+                          {.name = "axis", .kind = Kind::kChoice, .default_value = "filter",
+                           .choices = {"auto", "filter", "flat", "out", "in", "kernel"},
+                           .help = "along what a slice lies: whole filters, memory, output or input channels, kernels; auto: filter, "
+                                   "in or kernel, for each parameter what keeps most at equal cost"},
+                          steps("learn", "100", 1, "steps of a cycle that are uncompressed, to learn from"),
+                          steps("lag", "2", 0, "uncompressed steps more, in which components are found in the background"),
+                          steps("use", "400", 1, "steps of a cycle that are compressed"),
+                          {.name = "smallest", .kind = Kind::kInteger, .default_value = "4096", .minimum = 0, .maximum = 1e9,
+                           .choices = {}, .help = "parameters of fewer elements travel uncompressed"},
+                          feedback_or_flush},
+           .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"},
+          [](const SpecValues& values, Made next) -> Made {
+            GradiveqOptions options;
+            options.schedule = {static_cast<std::uint64_t>(values.integer("learn")), static_cast<std::uint64_t>(values.integer("lag")),
+                                static_cast<std::uint64_t>(values.integer("use"))};
+            options.axis = axis_of(values.choice("axis"));
+            options.slice = static_cast<std::size_t>(values.integer("slice"));
+            options.size = {.dims = static_cast<std::size_t>(values.integer("dims")), .energy = values.real("energy"),
+                            .ratio = values.real("ratio"), .uses = values.real("use")};
+            options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
+            return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));
+          }};
+}
+
+Qsgd::Travel travel_of(const std::string& text) {
+  if (text == "sum") return Qsgd::Travel::kSum;
+  if (text == "auto") return Qsgd::Travel::kAuto;
+  return text == "scatter" ? Qsgd::Travel::kScatter : Qsgd::Travel::kGather;
+}
+
+Row qsgd() {
+  return {{.name = "qsgd",
+           .description = "values rounded at random to 2^bits - 1 evenly spaced levels, unbiased",
+           .wire_id = Qsgd::kWireId,
+           .wire_version = Qsgd::kWireVersion,
+           .aggregation = Aggregation::kGather,
+           .unbiased = true,
+           .parameters = {{.name = "bits", .kind = Kind::kInteger, .default_value = "4", .minimum = 2, .maximum = 8,
+                           .choices = {}, .help = "bits an entry; 2^(bits-1) - 1 levels of each sign"},
+                          {.name = "bucket", .kind = Kind::kInteger, .default_value = "512", .minimum = 64,
+                           .maximum = kChunkElements, .choices = {}, .help = "entries that share a norm, a multiple of 64"},
+                          {.name = "norm", .kind = Kind::kChoice, .default_value = "max", .choices = {"max", "l2"},
+                           .help = "what the levels are shares of: the bucket's largest magnitude, or its Euclidean norm"},
+                          feedback("off"),
+                          {.name = "reduce", .kind = Kind::kChoice, .default_value = "auto",
+                           .choices = {"auto", "gather", "scatter", "sum"},
+                           .help = "gather, scatter: each worker's code is decoded by itself; sum: norms are shared, so that levels "
+                                   "add up in all-reduce; auto: gather or sum, whichever sends less"}},
+           .reference = "Alistarh et al., NeurIPS 2017, arXiv 1610.02132"},
+          [](const SpecValues& values, Made) -> Made {
+            return std::make_unique<Qsgd>(Qsgd::Options{.bits = static_cast<int>(values.integer("bits")),
+                                                        .bucket = static_cast<std::size_t>(values.integer("bucket")),
+                                                        .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
+                                                        .travel = travel_of(values.choice("reduce")),
+                                                        .feedback = values.choice("feedback") == "on"});
+          }};
+}
+
 // "none" first, then by name.
 const std::vector<Row>& rows() {
   static const std::vector<Row> rows = {
@@ -175,7 +308,9 @@ const std::vector<Row>& rows() {
       coordinates(),
       half("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
            ElementType::kFloat16),
+      gradiveq(),
       omnireduce(),
+      qsgd(),
       s2(),
       sparcml(),
   };
@@ -234,7 +369,7 @@ ChosenCompressor make_compressor(std::string_view text) {
     chosen.compressor = row.make(values, std::move(chosen.compressor));
     if (values.has("feedback")) {
       const std::string& feedback = values.choice("feedback");
-      chosen.feedback = chosen.feedback || feedback == "on" || (feedback == "auto" && chosen.compressor->needs_feedback());
+      chosen.feedback = chosen.feedback || feedback == "on" || feedback == "flush" || (feedback == "auto" && chosen.compressor->needs_feedback());
     }
   }
   chosen.canonical = canonical.text();

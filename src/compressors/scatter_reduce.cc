@@ -125,7 +125,7 @@ class Owner {
 
   bool encode_piece(Piece& piece, std::size_t index, std::span<float> mean, std::span<std::byte> code) {
     for (std::size_t rank = 0; rank < shards_.count(); ++rank)
-      codec_.decode(format_.code(from(rank), index), 1.0f / static_cast<float>(shards_.count()), rank > 0, mean);
+      codec_.decode(format_.code(from(rank), index), piece, 1.0f / static_cast<float>(shards_.count()), rank > 0, mean);
     const kernels::Magnitudes magnitudes = kernels::measure(mean);
     encode_mean(piece, mean, magnitudes, code);
     // A mean that large may be foreign bytes; most of the time there is nothing to look for.
@@ -140,6 +140,7 @@ class Owner {
     second.residual = mean;
     second.memory = piece.memory;
     second.encoding = Piece::Encoding::kSecond;
+    second.random = piece.random.second();
     codec_.encode(second, magnitudes, code);
     if (!work_.feedback) return;
     const auto workers = static_cast<float>(shards_.count());
@@ -163,7 +164,7 @@ void decode_means(const PieceCodec& codec, const Shards& shards, std::span<const
     Piece& piece = *shards.pieces()[place];
     const std::size_t owner = shards.owner(place);
     if (!shards.format(owner).used(shards.shard(all, owner), shards.place_at_owner(place))) return skip(piece);
-    codec.decode(shards.code(all, place), 1.0f, false, piece.mean());
+    codec.decode(shards.code(all, place), piece, 1.0f, false, piece.mean());
     piece.stage = Piece::Stage::kDone;
   });
 }
@@ -174,7 +175,7 @@ bool all_finite(const Shards& shards, std::span<const std::byte> all) {
   for (std::size_t owner = 0; owner < shards.count(); ++owner)
     finite = shards.format(owner).read_header(shards.shard(all, owner), static_cast<int>(owner)) && finite;
   for (std::size_t owner = 0; finite && owner < shards.count(); ++owner)
-    shards.format(owner).check_codes(shards.shard(all, owner));
+    shards.format(owner).check_used_codes(shards.shard(all, owner));
   return finite;
 }
 
@@ -185,7 +186,7 @@ ScatteredBytes scattered_bytes(const PieceCodec& codec, const Work& work, Contex
   const auto shards = context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()));
   std::fill(shards.begin(), shards.end(), 0);
   for (const Piece& piece : work.pieces) {
-    const std::size_t encoded = codec.encoded_bytes(piece.gradient.size());
+    const std::size_t encoded = codec.encoded_bytes(piece);
     bytes.all += encoded;
     bytes.longest_shard = std::max(bytes.longest_shard, shards[owner_of(piece, shards.size())] += encoded);
   }

@@ -16,6 +16,12 @@ bool parse(const std::string& text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+// The shortest text that is read as this number.
+std::string shortest(double number) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof text, number).ptr);
+}
+
 template <class T>
 bool in_range(const std::string& text, const SpecParameter& parameter) {
   T value{};
@@ -48,10 +54,11 @@ void refuse_unknown_keys(const SpecStage& stage, const CompressorInfo& info) {
   }
 }
 
-// One text for equal whole numbers, because workers compare texts.
+// One text for equal numbers, because workers compare texts.
 std::string canonical_text(const std::string& text, SpecParameter::Kind kind) {
-  std::int64_t number = 0;
-  return kind == SpecParameter::Kind::kInteger && parse(text, number) ? std::to_string(number) : text;
+  if (std::int64_t number = 0; kind == SpecParameter::Kind::kInteger && parse(text, number)) return std::to_string(number);
+  if (double number = 0; kind == SpecParameter::Kind::kReal && parse(text, number)) return shortest(number + 0.0);  // no -0
+  return text;
 }
 
 const std::string* given(const SpecStage& stage, const std::string& key) {
@@ -69,10 +76,8 @@ std::string SpecParameter::allowed() const {
     return text;
   }
   const auto number = [](double value) {
-    char text[32];
-    const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-    return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<std::int64_t>(value))
-                                                                : std::string(text, end);
+    const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+    return whole ? std::to_string(static_cast<std::int64_t>(value)) : shortest(value);
   };
   return (kind == Kind::kInteger ? "a whole number from " : "a number from ") + number(minimum) + " to " + number(maximum);
 }

@@ -121,6 +121,8 @@ class Carried {
         piece.first = first;
         piece.chunk = whole.parameter + first / kChunkElements;
         piece.offset = offset;
+        piece.step = whole.step;
+        piece.random = whole.random.from(first);
         piece.gradient = gradient.subspan(first, length);
         if (!residual.empty()) piece.residual = residual.subspan(first, length);
         piece.memory = memory_of(whole).carriers();

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/random.h"
 #include "thinwire/layout.h"
 
 namespace thinwire {
@@ -32,6 +33,7 @@ class CompressorMemory {
 struct Piece {
   std::uint32_t parameter = 0;              // index in the layout
   const Parameter* definition = nullptr;    // of the layout: its name and shape
+  std::uint64_t step = 0;       // reductions of its parameter so far, the same number on every worker
   std::uint64_t first = 0;      // its first element within the parameter
   std::uint64_t chunk = 0;      // its number in the grid of the whole layout
   std::uint64_t offset = 0;     // its first element among those of its message
@@ -40,6 +42,7 @@ struct Piece {
   CompressorMemory* memory = nullptr;
   // Whether this is a worker's own gradient, or the mean of a chunk that this worker owns.
   enum class Encoding : std::uint8_t { kFirst, kSecond } encoding = Encoding::kFirst;
+  RandomSequence random = {};  // its own, of this step and worker
   bool used = true;  // whether this worker's gradient has any non-zero value here
   float energy = 0;  // sum of squares of the values, as it is opened
   enum class Stage : std::uint8_t { kFresh, kOpen, kDone } stage = Stage::kFresh;

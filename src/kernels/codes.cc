@@ -1,8 +1,11 @@
 #include "kernels/codes.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <numeric>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/codes.cc"
@@ -143,6 +146,52 @@ struct Unpacking {
   }
 };
 
+using Index = std::int32_t;
+constexpr Tag<Index> kIndex{};
+
+template <std::size_t kBits>
+constexpr bool kFitsTwoVectors = kWidth<float> > 1 && (std::size_t{1} << kBits) <= 2 * kWidth<float>;
+
+// Looks codes up in memory.
+template <std::size_t kBits>
+class Table {
+ public:
+  HWY_INLINE explicit Table(std::span<const float> table) : table_(table.data()) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    return hn::GatherIndex(Tag<float>(), table_, codes);
+  }
+
+ private:
+  const float* table_;
+};
+
+// Looks codes up in registers.
+template <std::size_t kBits>
+  requires kFitsTwoVectors<kBits>
+class Table<kBits> {
+ public:
+  HWY_INLINE explicit Table(std::span<const float> table) {
+    float entries[2 * kWidth<float>] = {};
+    std::copy_n(table.data(), kEntries, entries);
+    low_ = load(entries, 0);
+    high_ = load(entries, 1);
+  }
+
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    if constexpr (kEntries <= kWidth<float>) return hn::TableLookupLanes(low_, lanes(codes));
+    const auto last_low = hn::Set(kIndex, static_cast<Index>(kWidth<float> - 1));
+    const auto within = lanes(hn::And(codes, last_low));
+    const auto in_high = hn::RebindMask(Tag<float>(), hn::Gt(codes, last_low));
+    return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, within), hn::TableLookupLanes(low_, within));
+  }
+
+ private:
+  static constexpr std::size_t kEntries = std::size_t{1} << kBits;
+  static HWY_INLINE auto lanes(Vector<Index> codes) { return hn::IndicesFromVec(Tag<float>(), codes); }
+
+  Vector<float> low_, high_;
+};
+
 // The values of one cluster. AVX-512 has masked additions; elsewhere a blend costs more than to add zeros, which gives
 // the same bits, since a sum that began at +0 is never -0.
 class Cluster {
@@ -219,50 +268,98 @@ class Assigning {
   Cluster clusters_[kThresholds + 1];
 };
 
-using Index = std::int32_t;
-constexpr Tag<Index> kIndex{};
-
-template <std::size_t kBits>
-constexpr bool kFitsTwoVectors = kWidth<float> > 1 && (std::size_t{1} << kBits) <= 2 * kWidth<float>;
-
-// Looks codes up in memory.
-template <std::size_t kBits>
-class Table {
+// The thresholds that a code's first kLevel bits may lead to, and those of the levels below.
+template <std::size_t kLevel, std::size_t kBits>
+class SearchLevels {
  public:
-  HWY_INLINE explicit Table(std::span<const float> table) : table_(table.data()) {}
-  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
-    return hn::GatherIndex(Tag<float>(), table_, codes);
+  HWY_INLINE explicit SearchLevels(std::span<const float> thresholds)
+      : entries_(every(thresholds)), table_(entries_), below_(thresholds) {}
+  SearchLevels(const SearchLevels&) = delete;
+  SearchLevels& operator=(const SearchLevels&) = delete;
+
+  // Finds the rest of the codes of a group's i-th vector.
+  HWY_INLINE void descend(Vector<float> x, std::size_t i, Vector<Index>& code, unsigned (&plane)[kBits]) const {
+    const MaskOf<float> above = hn::Gt(x, table_[code]);
+    plane[kBits - 1 - kLevel] |= plane_of<float>(above, i);
+    code = hn::Sub(hn::Add(code, code), hn::VecFromMask(kIndex, hn::RebindMask(kIndex, above)));  // true is -1
+    below_.descend(x, i, code, plane);
   }
 
  private:
-  const float* table_;
+  using Entries = std::array<float, std::size_t{1} << kLevel>;
+  static Entries every(std::span<const float> thresholds) {
+    constexpr std::size_t kStride = std::size_t{1} << (kBits - kLevel);
+    Entries entries;
+    for (std::size_t e = 0; e < entries.size(); ++e) entries[e] = thresholds[e * kStride + kStride / 2 - 1];
+    return entries;
+  }
+
+  Entries entries_;
+  Table<kLevel> table_;
+  SearchLevels<kLevel + 1, kBits> below_;
+};
+template <std::size_t kBits>
+class SearchLevels<kBits, kBits> {
+ public:
+  explicit SearchLevels(std::span<const float>) {}
+  HWY_INLINE void descend(Vector<float>, std::size_t, Vector<Index>&, unsigned (&)[kBits]) const {}
 };
 
-// Looks codes up in registers.
+// More thresholds than registers hold: a value searches its code, most significant bit first. Sums are added one value
+// after another, as no two values of a group share a lane.
 template <std::size_t kBits>
-  requires kFitsTwoVectors<kBits>
-class Table<kBits> {
+class Searching {
  public:
-  HWY_INLINE explicit Table(std::span<const float> table) {
-    float entries[2 * kWidth<float>] = {};
-    std::copy_n(table.data(), kEntries, entries);
-    low_ = load(entries, 0);
-    high_ = load(entries, 1);
+  HWY_INLINE explicit Searching(std::span<const float> thresholds) : levels_(thresholds) {}
+
+  HWY_INLINE void operator()(const float* values, std::byte* planes) {
+    unsigned plane[kBits] = {};
+    Index codes[kLanes];
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      Vector<Index> code = hn::Zero(kIndex);
+      levels_.descend(load(values, i), i, code, plane);
+      store(code, codes, i);
+    }
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const auto code = static_cast<std::size_t>(codes[lane]);
+      sums_[code][lane] += values[lane];
+      ++counts_[code];
+    }
   }
 
-  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
-    if constexpr (kEntries <= kWidth<float>) return hn::TableLookupLanes(low_, lanes(codes));
-    const auto last_low = hn::Set(kIndex, static_cast<Index>(kWidth<float> - 1));
-    const auto within = lanes(hn::And(codes, last_low));
-    const auto in_high = hn::RebindMask(Tag<float>(), hn::Gt(codes, last_low));
-    return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, within), hn::TableLookupLanes(low_, within));
+  HWY_INLINE ClusterSums total() const {
+    ClusterSums total;
+    for (std::size_t c = 0; c < kClusters; ++c) {
+      total.sum[c] = std::accumulate(sums_[c] + 1, sums_[c] + kLanes, sums_[c][0]);
+      total.count[c] = counts_[c];
+    }
+    return total;
   }
 
  private:
-  static constexpr std::size_t kEntries = std::size_t{1} << kBits;
-  static HWY_INLINE auto lanes(Vector<Index> codes) { return hn::IndicesFromVec(Tag<float>(), codes); }
+  static constexpr std::size_t kClusters = std::size_t{1} << kBits;
 
-  Vector<float> low_, high_;
+  SearchLevels<0, kBits> levels_;
+  float sums_[kClusters][kLanes] = {};
+  std::uint32_t counts_[kClusters] = {};
+};
+
+constexpr std::size_t kMostComparedBits = 4;
+
+// Computes what codes mean, where the table is evenly spaced.
+template <std::size_t kBits>
+class Line {
+ public:
+  HWY_INLINE explicit Line(const Levels& levels) : largest_(levels.largest), step_(levels.step) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> codes) const {
+    const auto level = hn::Sub(hn::Min(codes, hn::Set(kIndex, largest_)), hn::Set(kIndex, largest_ / 2));
+    return hn::Mul(hn::ConvertTo(Tag<float>(), level), hn::Set(Tag<float>(), step_));
+  }
+
+ private:
+  Index largest_;
+  float step_;
 };
 
 struct Replace {
@@ -279,9 +376,9 @@ struct Subtract {
   }
 };
 
-template <std::size_t kBits, class Operation>
+template <std::size_t kBits, class Operation, class Entries>
 struct LookingUp {
-  Table<kBits> table;
+  Entries table;
   HWY_INLINE void operator()(const std::byte* planes, float* out) const {
     std::uint8_t codes[kLanes];
     Unpacking<kBits>()(planes, codes);
@@ -307,7 +404,7 @@ void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t>
 ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
                    std::span<std::byte> packed) {
   ClusterSums clusters = with_constant_bits<kMaxClusterBits>(bits, [&](auto constant) HWY_ATTR {
-    Assigning<constant()> assigning(thresholds);
+    std::conditional_t<(constant() <= kMostComparedBits), Assigning<constant()>, Searching<constant()>> assigning(thresholds);
     for_each_group(values.size(), assigning, Column(values), CodesToPack<constant()>(packed));
     return assigning.total();
   });
@@ -320,7 +417,15 @@ ClusterSums assign(std::span<const float> values, std::span<const float> thresho
 template <class Operation>
 void look_up_with(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    const LookingUp<constant(), Operation> looking_up{Table<constant()>(table)};
+    const LookingUp<constant(), Operation, Table<constant()>> looking_up{Table<constant()>(table)};
+    for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
+  });
+}
+
+template <class Operation>
+void compute_with(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    const LookingUp<constant(), Operation, Line<constant()>> looking_up{Line<constant()>(levels)};
     for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
   });
 }
@@ -335,6 +440,15 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values) {
   look_up_with<Subtract>(packed, bits, table, values);
+}
+void compute(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  compute_with<Replace>(packed, bits, levels, out);
+}
+void compute_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  compute_with<Add>(packed, bits, levels, out);
+}
+void compute_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
+  compute_with<Subtract>(packed, bits, levels, values);
 }
 
 }  // namespace
@@ -351,6 +465,9 @@ HWY_EXPORT(assign);
 HWY_EXPORT(look_up);
 HWY_EXPORT(look_up_add);
 HWY_EXPORT(look_up_subtract);
+HWY_EXPORT(compute);
+HWY_EXPORT(compute_add);
+HWY_EXPORT(compute_subtract);
 
 void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(pack)(codes, bits, packed);
@@ -371,6 +488,15 @@ void look_up_add(std::span<const std::byte> packed, int bits, std::span<const fl
 void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
                       std::span<float> values) {
   HWY_DYNAMIC_DISPATCH(look_up_subtract)(packed, bits, table, values);
+}
+void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(compute)(packed, bits, levels, out);
+}
+void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(compute_add)(packed, bits, levels, out);
+}
+void look_up_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(compute_subtract)(packed, bits, levels, values);
 }
 
 }  // namespace thinwire::kernels

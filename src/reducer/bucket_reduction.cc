@@ -142,12 +142,14 @@ class Message {
     Piece piece;
     piece.parameter = gradient.parameter;
     piece.definition = &definition_of(bucket_, chunk.entry);
+    piece.step = slot.steps;
     piece.first = chunk.first;
     piece.chunk = chunk.number;
     piece.offset = pieces.empty() ? 0 : pieces.back().offset + pieces.back().gradient.size();
     piece.gradient = room_for_floats(gradient, chunk.first, chunk.elements, bucket_.lane.scratch);
     piece.residual = residual_of(slot, chunk);
     piece.memory = slot.memory.get();
+    piece.random = RandomSequence::of(bucket_.context.seed(), slot.steps, gradient.parameter, chunk.first, bucket_.context.rank());
     pieces.push_back(piece);
     staged_ = staged_ || is_staged(gradient);
   }

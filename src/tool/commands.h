@@ -31,5 +31,6 @@ Command add_compressors(CLI::App& tool);
 Command add_exchange(CLI::App& tool);
 Command add_bench(CLI::App& tool);
 Command add_allreduce(CLI::App& tool);
+Command add_inspect(CLI::App& tool);
 
 }  // namespace thinwire::tool

@@ -42,6 +42,9 @@ TEST(Registry, DefaultsAreAllowedAndWrittenOut) {
 TEST(Registry, EqualSpecsHaveOneCanonicalForm) {
   EXPECT_EQ(canonical_spec("casq:bits=02"), canonical_spec("casq:bits=2"));
   EXPECT_EQ(canonical_spec("casq:feedback=on,bits=2"), canonical_spec("casq:bits=2,feedback=on"));
+  EXPECT_EQ(canonical_spec("casq:table=0.10"), canonical_spec("casq:table=1e-1"));
+  EXPECT_EQ(canonical_spec("casq:budget=2.0"), canonical_spec("casq:budget=2"));
+  EXPECT_EQ(canonical_spec("casq:table=-0"), canonical_spec("casq"));
   EXPECT_NE(canonical_spec("casq:bits=2"), canonical_spec("casq:bits=3"));
 }
 
@@ -55,8 +58,11 @@ TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
     }
   };
   expect_refused("caskq", {"caskq", "casq", "none", "bf16"});
-  expect_refused("casq:bits=5", {"casq", "bits=5", "from 1 to 4"});
-  expect_refused("casq:bits=0", {"bits=0", "from 1 to 4"});
+  expect_refused("casq:bits=9", {"casq", "bits=9", "from 1 to 8"});
+  expect_refused("casq:bits=0", {"bits=0", "from 1 to 8"});
+  expect_refused("casq:budget=0.5", {"budget=0.5", "0 or", "from 1 to 8"});
+  expect_refused("casq:table=1.5", {"table=1.5", "from 0 to 1"});
+  expect_refused("casq:assign=fair", {"assign=fair", "rank or hash"});
   expect_refused("casq:bits=2.0", {"bits=2.0"});
   expect_refused("casq:bits=-1", {"bits=-1"});
   expect_refused("casq:bits=99999999999999999999", {"bits=9999"});

@@ -9,15 +9,38 @@
 namespace thinwire::fuzz {
 namespace {
 
-std::vector<std::string> values_of(const SpecParameter& parameter) {
+// Values of a parameter that are tried with everything else: the ends of small ranges, both strategies, feedback.
+std::vector<std::string> base_values(const SpecParameter& parameter) {
   if (parameter.name == "reduce") return {"gather", "scatter"};
+  if (parameter.name == "feedback") return parameter.choices;
+  if (parameter.kind != SpecParameter::Kind::kInteger || parameter.maximum - parameter.minimum >= 16) return {};
+  return {std::to_string(static_cast<int>(parameter.minimum)), std::to_string(static_cast<int>(parameter.maximum))};
+}
+
+// Values that are tried one and two at a time.
+std::vector<std::string> further_values(const SpecParameter& parameter) {
+  if (!base_values(parameter).empty()) return {};
+  if (parameter.kind == SpecParameter::Kind::kReal) return {std::to_string((parameter.minimum + parameter.maximum) / 2)};
   std::vector<std::string> values = parameter.choices;
-  if (parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16)
-    for (const double end : {parameter.minimum, parameter.maximum}) values.push_back(std::to_string(static_cast<int>(end)));
+  std::erase(values, parameter.default_value);
   return values;
 }
 
-// Every row with gathered codes, with all choices, and the ends of small ranges.
+std::vector<std::string> further_settings(const CompressorInfo& info) {
+  std::vector<std::string> one, all{""};
+  for (const SpecParameter& parameter : info.parameters) {
+    const std::size_t others = one.size();
+    for (const std::string& value : further_values(parameter)) {
+      const std::string setting = "," + parameter.name + "=" + value;
+      for (std::size_t other = 0; other < others; ++other) all.push_back(one[other] + setting);
+      one.push_back(setting);
+      all.push_back(setting);
+    }
+  }
+  return all;
+}
+
+// Every row with gathered codes.
 std::vector<std::string> gathered_specs() {
   std::vector<std::string> all;
   for (const CompressorInfo& info : compressors()) {
@@ -25,12 +48,13 @@ std::vector<std::string> gathered_specs() {
     std::vector<std::string> specs{info.name};
     for (const SpecParameter& parameter : info.parameters) {
       std::vector<std::string> longer;
-      for (const std::string& value : values_of(parameter))
+      for (const std::string& value : base_values(parameter))
         for (const std::string& spec : specs)
           longer.push_back(spec + (spec == info.name ? ":" : ",") + parameter.name + "=" + value);
       if (!longer.empty()) specs = longer;
     }
-    all.insert(all.end(), specs.begin(), specs.end());
+    for (const std::string& settings : further_settings(info))
+      for (const std::string& spec : specs) all.push_back(spec + settings);
   }
   return all;
 }

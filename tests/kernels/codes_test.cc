@@ -106,8 +106,9 @@ std::vector<std::uint32_t> bits_of(std::span<const float> values) {
 }
 
 // Checks one of the look_up functions against `expected(old value, entry)`.
-template <class LookUp, class Expected>
-void expect_look_up(const LookUp& look_up_function, const Expected& expected) {
+using LookUp = void(std::span<const std::byte>, int, std::span<const float>, std::span<float>);
+template <class Expected>
+void expect_look_up(LookUp& look_up_function, const Expected& expected) {
   for_each_shape(kMaxCodeBits, [&](std::size_t n, int bits, std::size_t offset) {
     const std::vector<std::uint8_t> codes = random_codes(n, bits);
     const std::vector<float> table = random_table(bits);
@@ -133,6 +134,30 @@ TEST_P(CodesTest, LookUpSubtractSubtractsEntries) {
   expect_look_up(look_up_subtract, [](float old, float entry) { return old - entry; });
 }
 
+// Evenly spaced tables give what a table of the same entries gives; the largest code is beyond them and counts as the last.
+using Compute = void(std::span<const std::byte>, int, const Levels&, std::span<float>);
+void expect_computed(Compute& compute, LookUp& look_up_function) {
+  for_each_shape(kMaxCodeBits, [&](std::size_t n, int bits, std::size_t offset) {
+    if (bits < 2) return;
+    const Levels levels{(1 << bits) - 2, 0.7F};
+    std::vector<float> table;
+    for (int code = 0; code < 1 << bits; ++code)
+      table.push_back(static_cast<float>(std::min(code, levels.largest) - levels.largest / 2) * levels.step);
+    const std::vector<std::byte> packed = packed_bit_by_bit(random_codes(n, bits), bits);
+    Buffer<float> looked_up(normal_values(n, 6), offset), computed(normal_values(n, 6), offset);
+    look_up_function(packed, bits, table, looked_up.span());
+    compute(packed, bits, levels, computed.span());
+    EXPECT_EQ(bits_of(computed.span()), bits_of(looked_up.span()));
+    EXPECT_TRUE(computed.untouched_before());
+  });
+}
+
+TEST_P(CodesTest, EvenlySpacedEntriesAreComputed) {
+  expect_computed(look_up, look_up);
+  expect_computed(look_up_add, look_up_add);
+  expect_computed(look_up_subtract, look_up_subtract);
+}
+
 std::vector<float> even_thresholds(int bits) {
   std::vector<float> thresholds;
   const int clusters = 1 << bits;
@@ -147,7 +172,7 @@ std::uint8_t code_of(float x, std::span<const float> thresholds) {
 // The sums of each cluster in sixteen lanes, as the header promises, and in double precision.
 struct ExpectedClusters {
   ExpectedClusters(std::span<const float> values, std::span<const float> thresholds) : sum(), in_double(), count() {
-    std::array<std::array<float, 16>, 16> lanes = {};
+    std::vector<std::array<float, 16>> lanes(kMost);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::uint8_t code = code_of(values[i], thresholds);
       codes.push_back(code);
@@ -155,15 +180,16 @@ struct ExpectedClusters {
       in_double[code] += values[i];
       ++count[code];
     }
-    for (std::size_t c = 0; c < 16; ++c) {
+    for (std::size_t c = 0; c < kMost; ++c) {
       sum[c] = lanes[c][0];
       for (std::size_t lane = 1; lane < 16; ++lane) sum[c] += lanes[c][lane];
     }
   }
+  static constexpr std::size_t kMost = std::size_t{1} << kMaxClusterBits;
   std::vector<std::uint8_t> codes;
-  float sum[16];
-  double in_double[16];
-  std::uint32_t count[16];
+  float sum[kMost];
+  double in_double[kMost];
+  std::uint32_t count[kMost];
 };
 
 void expect_assigned(const Buffer<float>& values, std::span<const float> thresholds, int bits, std::size_t offset) {

@@ -155,11 +155,11 @@ def test_compressors_for_people():
 def test_one_compressor_in_full():
     text = succeed("compressors", "casq")
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
-    assert "bits" in text and "bf16" not in text
+    assert "bits" in text and "fp16" not in text
     [row] = succeed_in_json("compressors", "casq")
     assert row["name"] == "casq"
     bits = next(parameter for parameter in row["parameters"] if parameter["name"] == "bits")
-    assert (bits["kind"], bits["minimum"], bits["maximum"]) == ("integer", 1, 4)
+    assert (bits["kind"], bits["minimum"], bits["maximum"]) == ("integer", 1, 8)
 
 
 def test_a_compressor_there_is_not():

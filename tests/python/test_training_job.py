@@ -425,3 +425,17 @@ def test_bad_requests_are_refused_before_anything_starts(tmp_path):
         done = _job(*options, "--out", str(tmp_path / "out"))
         assert done.returncode == 2 and words in done.stderr
         assert not (tmp_path / "out").exists()
+
+
+# Networks
+
+@pytest.mark.parametrize("name, millions", [("vgg", 4.3), ("resnet", 2.76)])
+def test_networks_are_as_large_as_they_say(name, millions):
+    import torch
+    from bench.training.model import count_parameters, make_model
+
+    model = make_model(3, name)
+    assert count_parameters(model) == pytest.approx(1e6 * millions, rel=0.01)
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    same = make_model(3, name)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters()))

@@ -1,0 +1,160 @@
+"""What gradiveq keeps of a recorded layer, beside an independent PCA in NumPy and random projections.
+
+    .venv/bin/python -m bench.gradiveq_error [--folder out/gradients] [--learn 100] [--use 60] [--workers 4] [--json]
+
+Trains a small CNN on Fashion-MNIST in one process, data-parallel, and records every worker's gradient of its 64x64x3x3
+convolution (thinwire.torch.GradientRecorder); a folder that holds a recording already is used as it is. Then `build/thinwire
+exchange` runs a cycle of gradiveq over it: learnt on the first steps, error of the mean, |g - g'|^2 / |g|^2, over those
+after them. The references are computed by NumPy in double precision from the mean gradients: PCA of the same slices, a
+random orthonormal projection of them, and PowerSGD (rank of equal numbers a step, one warm iteration, no feedback).
+Quantizers follow at the bits that they really send.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from bench.training.data import Order, load
+from thinwire.torch import GradientRecorder, read_recording
+
+LAYER = "3.weight"
+AXES = {"filter": 576, "in": 64, "kernel": 9, "out": 64, "flat": 256}
+RATIOS = (4, 8, 16)
+
+
+def build_network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 7 * 7, 10),
+    )  # fmt: skip
+
+
+def record(folder: Path, workers: int, steps: int, warm_up: int, batch: int) -> None:
+    torch.manual_seed(0)
+    network, images = build_network(), load("train")
+    recorders = [GradientRecorder(network, folder, steps, rank, [LAYER]) for rank in range(workers)]
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    order = Order(len(images), workers, batch, 0)
+    for step, shards in enumerate(zip(*(order.batches(rank, warm_up + steps) for rank in range(workers)))):
+        total = [torch.zeros_like(parameter) for parameter in network.parameters()]
+        for recorder, indices in zip(recorders, shards):
+            network.zero_grad()
+            pixels, labels = images.batch(indices)
+            nn.functional.cross_entropy(network(pixels), labels).backward()
+            if step >= warm_up:
+                recorder.record()
+            for part, parameter in zip(total, network.parameters()):
+                part += parameter.grad / workers
+        for part, parameter in zip(total, network.parameters()):
+            parameter.grad = part
+        optimiser.step()
+
+
+def slices_of(gradient: np.ndarray, axis: str) -> np.ndarray:
+    """The definition of each axis, of a (64, 64, 3, 3) gradient."""
+    gradient = gradient.reshape(64, 64, 9)
+    if axis == "in":
+        return gradient.transpose(0, 2, 1).reshape(-1, 64)
+    if axis == "out":
+        return gradient.transpose(1, 2, 0).reshape(-1, 64)
+    return gradient.reshape(-1, AXES[axis])
+
+
+def pca_error(means: np.ndarray, learn: int, axis: str, ratio: float, random: bool = False) -> float:
+    learnt = np.concatenate([slices_of(gradient, axis) for gradient in means[:learn]])
+    mean, dims = learnt.mean(0), max(round(AXES[axis] / ratio), 1)
+    basis = np.linalg.eigh(np.cov(learnt.T, bias=True))[1][:, -dims:]
+    if random:
+        mean, basis = 0 * mean, np.linalg.qr(np.random.default_rng(0).normal(size=basis.shape))[0]
+    return sum(
+        ((x - (mean + (x - mean) @ basis @ basis.T)) ** 2).sum() for x in (slices_of(g, axis) for g in means[learn:])
+    ) / (means[learn:] ** 2).sum()
+
+
+def powersgd_error(means: np.ndarray, learn: int, ratio: float) -> float:
+    rank = max(int(64 * 576 / ratio / (64 + 576)), 1)
+    q = np.random.default_rng(0).normal(size=(576, rank))
+    error = 0.0
+    for step, gradient in enumerate(means):
+        matrix = gradient.reshape(64, 576)
+        p = np.linalg.qr(matrix @ q)[0]
+        q = matrix.T @ p
+        error += ((matrix - p @ q.T) ** 2).sum() if step >= learn else 0
+    return error / (means[learn:] ** 2).sum()
+
+
+class Recording:
+    """A recording as files that the tool reads."""
+
+    def __init__(self, gradients: np.ndarray, layout: list[dict], learn: int, folder: str):
+        self.folder, self.learn, self.steps = Path(folder), learn, len(gradients)
+        np.save(self.folder / "g.npy", gradients)
+        (self.folder / "layout.json").write_text(json.dumps(layout))
+        self.means = gradients.astype(np.float64).mean(1)
+
+    def figures(self, spec: str) -> tuple[float, float]:
+        """Bits an entry and error of the mean, over the steps after the learning ones."""
+        output = subprocess.run(
+            ["build/thinwire", "exchange", "--compressor", spec, "--input", self.folder / "g.npy", "--layout",
+             self.folder / "layout.json", "--output", self.folder / "mean.npy", "--json"],
+            check=True, capture_output=True, text=True).stdout  # fmt: skip
+        mean = np.load(self.folder / "mean.npy").reshape(self.steps, -1)[self.learn :].astype(np.float64)
+        exact = self.means[self.learn :]
+        bits = [step["bits_per_element"] for step in json.loads(output)["per_step"][self.learn :]]
+        return float(np.mean(bits)), float(((mean - exact) ** 2).sum() / (exact**2).sum())
+
+
+def rows_of(recording: Recording, cycle: str) -> list[dict]:
+    means, learn, rows = recording.means, recording.learn, []
+    for axis, entries in AXES.items():
+        for ratio in (ratio for ratio in RATIOS if ratio <= entries):
+            bits, error = recording.figures(f"gradiveq:axis={axis},slice={entries},ratio={ratio},{cycle}")
+            rows.append({"row": f"axis={axis},ratio={ratio}", "bits": bits, "error": error,
+                         "pca": pca_error(means, learn, axis, ratio), "random": pca_error(means, learn, axis, ratio, True),
+                         "powersgd": powersgd_error(means, learn, ratio)})  # fmt: skip
+    more = [f"gradiveq:ratio={ratio},{cycle}/qsgd:bits={bits},reduce=sum" for ratio in (4, 8) for bits in (4, 6)]
+    more += [f"qsgd:bits={bits},reduce={reduce}" for reduce in ("sum", "gather") for bits in (2, 3, 4)]
+    for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off", "bf16"]:
+        bits, error = recording.figures(spec)
+        rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("out/gradients"))
+    parser.add_argument("--learn", type=int, default=100)
+    parser.add_argument("--use", type=int, default=60)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--warm-up", type=int, default=100, help="training steps before the recording")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    learn, steps = arguments.learn, arguments.learn + arguments.use
+    if not (arguments.folder / "layout.json").exists():
+        unfinished = arguments.folder.with_suffix(".unfinished")
+        record(unfinished, arguments.workers, steps, arguments.warm_up, arguments.batch)
+        unfinished.rename(arguments.folder)
+    gradients, layout = read_recording(arguments.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = rows_of(Recording(gradients[:steps], layout, learn, folder), f"learn={learn},lag=0,use={arguments.use},smallest=0")
+    if arguments.json:
+        print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "rows": rows}))
+        return
+    print(f"{'':<44} {'bits':>6} {'error':>8} {'PCA':>8} {'random':>8} {'PowerSGD':>8}")
+    for row in rows:
+        figures = "".join(f" {row[key]:>8.3g}" for key in ("error", "pca", "random", "powersgd") if key in row)
+        print(f"{row['row']:<44} {row['bits']:>6.2f}{figures}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+#include "compressors/gradiveq.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "compressors/message.h"
+#include "core/fingerprint.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+// Chunks are long, so that products are of large matrices.
+constexpr std::uint64_t kLongChunk = 4 * kChunkElements;
+
+int owner_of(const Parameter& parameter, int world_size) {
+  Fingerprint print;
+  print.add(parameter.name);
+  return static_cast<int>((print.value() >> 16) % static_cast<std::uint64_t>(world_size));
+}
+
+GradiveqCycle& cycle_of(const Piece& piece) { return static_cast<GradiveqCycle&>(*piece.memory); }
+GradiveqCycle& cycle_of(const ParameterView& parameter) { return static_cast<GradiveqCycle&>(parameter.memory()); }
+
+void copy(std::span<const float> from, std::span<float> to) { std::copy(from.begin(), from.end(), to.begin()); }
+
+}  // namespace
+
+Gradiveq::Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next)
+    : options_(options), flush_(flush), next_(std::move(next)) {
+  if (next_ && next_->make_memory({"coefficients", {1}}))
+    throw ArgumentError("compressor 'gradiveq': the stage that follows it must remember nothing, as its coefficients change "
+                        "their meaning; qsgd, bf16, fp16 and none do");
+}
+
+std::uint64_t Gradiveq::unit_elements(const Parameter& parameter) const {
+  std::uint64_t line = 1;
+  for (const Axis axis : axes_for(parameter, options_.axis))
+    line = std::lcm(line, static_cast<std::uint64_t>(Slices(parameter, axis, options_.slice).line()));
+  return std::max<std::uint64_t>(kLongChunk / line, 1) * line;
+}
+
+std::unique_ptr<CompressorMemory> Gradiveq::make_memory(const Parameter& parameter) const {
+  return std::make_unique<GradiveqCycle>(parameter, options_, background_);
+}
+
+// --- bases
+
+Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
+  // Each parameter's axis and number of components, from its owner; and which kernels OpenBLAS has, twice, so that their
+  // maxima tell whether they differ: then workers would decode different bits.
+  const auto headers = context.scratch().take<std::int32_t>(2 * parameters.size() + 2);
+  std::fill(headers.begin(), headers.end(), 0);
+  Fingerprint kernels;
+  kernels.add(kernels::blas_kernels());
+  headers[2 * parameters.size()] = static_cast<std::int32_t>(kernels.value() >> 34);
+  headers[2 * parameters.size() + 1] = -headers[2 * parameters.size()];
+  const auto is_owner = [&](std::size_t i, int rank) { return owner_of(parameters[i]->definition(), context.world_size()) == rank; };
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Basis* const basis = is_owner(i, context.rank()) ? cycle_of(*parameters[i]).found() : nullptr;
+    if (!basis) continue;
+    headers[2 * i] = static_cast<std::int32_t>(basis->axis);
+    headers[2 * i + 1] = static_cast<std::int32_t>(basis->dims);
+  }
+  Await header_round = context.max(headers);
+  co_await header_round;
+
+  if (headers[2 * parameters.size()] != -headers[2 * parameters.size() + 1])
+    throw PeerError("workers' processors differ, so that OpenBLAS would round differently (here it has kernels for " +
+                    kernels::blas_kernels() + "); set OPENBLAS_CORETYPE alike on all of them");
+  std::size_t numbers = 0;
+  const auto length_of = [&](std::size_t i) {
+    if (headers[2 * i] < 0 || headers[2 * i] >= kAxes || headers[2 * i + 1] < 0)
+      throw PayloadError("a basis of gradiveq is of an unknown kind");
+    const auto dims = static_cast<std::size_t>(headers[2 * i + 1]);
+    if (dims == 0) return std::size_t{0};
+    const std::size_t entries = cycle_of(*parameters[i]).slices(static_cast<Axis>(headers[2 * i])).entries();
+    if (dims > entries) throw PayloadError("a basis of gradiveq has more components than slices have entries");
+    return GradiveqCycle::basis_numbers(dims, entries);
+  };
+  for (std::size_t i = 0; i < parameters.size(); ++i) numbers += length_of(i);
+  const auto all = context.scratch().take<float>(numbers);
+  for (int root = 0; root < context.world_size(); ++root) {
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!is_owner(i, root) || length_of(i) == 0) continue;
+      const auto part = all.subspan(end, length_of(i));
+      if (root == context.rank()) GradiveqCycle::write_basis(*cycle_of(*parameters[i]).found(), part);
+      end += part.size();
+    }
+    if (end == 0) continue;
+    Await round = context.broadcast(std::as_writable_bytes(all.first(end)), root);
+    co_await round;
+    std::span<const float> rest = all.first(end);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!is_owner(i, root) || length_of(i) == 0) continue;
+      cycle_of(*parameters[i]).use(cycle_of(*parameters[i]).read_basis(
+          static_cast<Axis>(headers[2 * i]), static_cast<std::size_t>(headers[2 * i + 1]), rest.first(length_of(i))));
+      rest = rest.subspan(length_of(i));
+    }
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (length_of(i) == 0) cycle_of(*parameters[i]).use(nullptr);
+}
+
+// --- messages
+
+// What is summed as floats: of pieces without a basis the values, of others the coefficients, d rows of a column for each
+// slice, unless a stage carries them; then with feedback a mark a piece, 1 if this worker used it.
+class Gradiveq::Message {
+ public:
+  Message(const Gradiveq& gradiveq, Work& work, Context& context)
+      : gradiveq_(gradiveq), work_(work), context_(context), parts_(context.scratch().take<Part>(work.pieces.size())) {
+    std::size_t floats = 0, staged = 0, staged_pieces = 0, room = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Piece& piece = work.pieces[i];
+      const Basis* const basis = cycle_of(piece).basis(piece.step);
+      Part& part = parts_[i] = {basis, 0, piece.gradient.size()};
+      if (basis) {
+        part.length = basis->dims * basis->slices.count(piece.gradient.size());
+        room = std::max(room, basis->slices.room_for());
+      }
+      std::size_t& end = is_staged(part) ? staged : floats;
+      part.begin = end;
+      end += part.length;
+      staged_pieces += is_staged(part) ? (part.length + kChunkElements - 1) / kChunkElements : 0;
+    }
+    marks_ = floats;
+    sums_ = context.scratch().take<float>(floats + (work.feedback ? parts_.size() : 0));
+    staged_ = context.scratch().take<float>(staged);
+    staged_pieces_ = context.scratch().take<Piece>(staged_pieces);
+    room_size_ = room;
+    room_ = context.scratch().take<float>(room * context.threads().threads());
+    if (work.measured) errors_ = context.scratch().take<double>(parts_.size());
+    longest_ = work.measured ? std::accumulate(work.pieces.begin(), work.pieces.end(), std::size_t{0},
+                                               [](std::size_t a, const Piece& piece) { return std::max(a, piece.gradient.size()); })
+                             : 0;
+    decoded_ = context.scratch().take<float>(longest_ * context.threads().threads());
+  }
+
+  std::span<float> sums() const { return sums_; }
+  bool has_stage() const { return !staged_pieces_.empty(); }
+
+  void encode() {
+    for (const Piece& piece : work_.pieces)
+      if (!cycle_of(piece).basis(piece.step) && is_learning(piece)) cycle_of(piece).begin_learning(piece.step);
+    for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::size_t thread) {
+      const std::span<float> sent = sent_of(i);
+      if (piece.has_residual()) open(piece, work_);
+      if (work_.feedback) sums_[marks_ + i] = piece.used ? 1 : 0;
+      if (parts_[i].basis) {
+        project(*parts_[i].basis, piece, sent, room);
+      } else {
+        copy(piece.values(), sent);
+        if (work_.feedback) keep_back(piece, sent);
+      }
+      if (work_.measured) errors_[i] = parts_[i].basis ? error_of(piece, i, room, thread) : 0;
+    });
+    if (!context_.finite && !sums_.empty()) sums_[0] = std::numeric_limits<float>::quiet_NaN();
+    if (work_.measured) work_.first_error = std::accumulate(errors_.begin(), errors_.end(), 0.0);
+  }
+
+  // What the next stage exchanges: the coefficients, whose mean takes their place. In chunks as long as any gradient's.
+  Work stage_work() const {
+    Work staged;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (!is_staged(parts_[i])) continue;
+      const Piece& piece = work_.pieces[i];
+      const std::span<float> sent = sent_of(i);
+      for (std::size_t first = 0; first < sent.size(); first += kChunkElements) {
+        Piece& coefficients = *std::construct_at(&staged_pieces_[next++]);
+        coefficients.parameter = piece.parameter;
+        coefficients.definition = piece.definition;
+        coefficients.step = piece.step;
+        coefficients.first = parts_[i].begin + first;
+        coefficients.chunk = piece.chunk + first / kChunkElements;
+        coefficients.offset = parts_[i].begin + first;
+        coefficients.random = piece.random.from(first);
+        coefficients.gradient = sent.subspan(first, std::min<std::size_t>(kChunkElements, sent.size() - first));
+      }
+    }
+    staged.pieces = staged_pieces_;
+    staged.elements = staged_.size();
+    return staged;
+  }
+
+  void decode() const {
+    const float share = 1.0f / static_cast<float>(context_.world_size());
+    for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::size_t) {
+      if (work_.feedback && sums_[marks_ + i] == 0) return skip(piece);
+      if (const Basis* const basis = parts_[i].basis) {
+        reconstruct(*basis, sent_of(i), is_staged(parts_[i]) ? 1 : share, piece.mean(), room);
+        for (std::size_t e = 0; e < piece.residual.size(); ++e) piece.residual[e] -= piece.mean()[e];
+      } else {
+        copy(sent_of(i), piece.mean());
+        kernels::multiply(piece.mean(), share);
+        if (is_learning(piece)) cycle_of(piece).learn(piece.first, piece.mean());
+      }
+      piece.stage = Piece::Stage::kDone;
+    });
+  }
+
+ private:
+  struct Part {
+    const Basis* basis = nullptr;
+    std::size_t begin = 0;
+    std::size_t length = 0;
+  };
+
+  bool is_staged(const Part& part) const { return part.basis && gradiveq_.next_; }
+  std::span<float> sent_of(std::size_t i) const {
+    return (is_staged(parts_[i]) ? staged_ : sums_).subspan(parts_[i].begin, parts_[i].length);
+  }
+  // Learning is for the parameter's owner.
+  bool is_learning(const Piece& piece) const {
+    return gradiveq_.options_.schedule.learns(piece.step) && owner_of(*piece.definition, context_.world_size()) == context_.rank();
+  }
+
+  template <class Body>
+  void for_each(const Body& body) const {
+    context_.threads().for_each(work_.pieces.size(), work_.elements, [&](std::size_t i, std::size_t thread) {
+      body(work_.pieces[i], i, room_.subspan(thread * room_size_, room_size_), thread);
+    });
+  }
+
+  static kernels::Matrix rows_of(const Basis& basis, std::span<float> coefficients) {
+    const std::size_t columns = coefficients.size() / basis.dims;
+    return {coefficients.data(), basis.dims, columns, columns};
+  }
+
+  static void project(const Basis& basis, const Piece& piece, std::span<float> coefficients, std::span<float> room) {
+    const kernels::Matrix y = rows_of(basis, coefficients);
+    for (std::size_t c = 0; c < y.rows; ++c) std::fill_n(y.data + c * y.stride, y.columns, -basis.offsets[c]);
+    basis.slices.project(piece.values(), basis.matrix(), 1, y, room);
+  }
+
+  static void reconstruct(const Basis& basis, std::span<float> coefficients, float share, std::span<float> values, std::span<float> room) {
+    const kernels::Matrix y = rows_of(basis, coefficients);
+    basis.slices.reconstruct(share, basis.matrix(), {y.data, y.rows, y.columns, y.stride}, basis.mean, values, room);
+  }
+
+  // Of what an uncompressed step could send, feedback=flush holds some of the old residual, which is in the gradient's
+  // place, back for the learning steps to come.
+  void keep_back(Piece& piece, std::span<float> sent) const {
+    std::fill(piece.residual.begin(), piece.residual.end(), 0.0f);
+    const Schedule& schedule = gradiveq_.options_.schedule;
+    if (!gradiveq_.flush_ || !schedule.learns(piece.step)) return;
+    const float share = 1.0f / static_cast<float>(schedule.learn - schedule.position(piece.step));
+    for (std::size_t e = 0; e < sent.size(); ++e) {
+      piece.residual[e] = (1 - share) * piece.gradient[e];
+      sent[e] -= piece.residual[e];
+    }
+  }
+
+  // What this worker's own projection loses.
+  double error_of(const Piece& piece, std::size_t i, std::span<float> room, std::size_t thread) const {
+    const auto decoded = decoded_.subspan(thread * longest_, piece.gradient.size());
+    reconstruct(*parts_[i].basis, sent_of(i), 1, decoded, room);
+    for (std::size_t e = 0; e < decoded.size(); ++e) decoded[e] -= piece.residual[e];
+    return kernels::squared_norm(decoded);
+  }
+
+  const Gradiveq& gradiveq_;
+  Work& work_;
+  Context& context_;
+  std::span<Part> parts_;
+  std::size_t marks_ = 0;  // where they begin in sums_
+  std::span<float> sums_;
+  std::span<float> staged_;
+  std::span<Piece> staged_pieces_;
+  std::span<float> room_;
+  std::size_t room_size_ = 0;
+  std::span<double> errors_;
+  std::span<float> decoded_;  // room for a piece in each thread, to measure
+  std::size_t longest_ = 0;
+};
+
+Exchange Gradiveq::exchange(Work& work, Context& context) const {
+  if (work.elements == 0) co_return;
+  Message message(*this, work, context);
+  message.encode();
+  if (!message.sums().empty()) {
+    Await round = context.sum(message.sums());
+    co_await round;
+    if (flagged(message.sums(), context)) co_return;
+  }
+  if (message.has_stage()) {
+    Work staged = message.stage_work();
+    Exchange coefficients = next_->exchange(staged, context);
+    co_await coefficients;
+    if (context.any_non_finite) co_return;
+  }
+  context.enter(Phase::kDecode);
+  message.decode();
+}
+
+}  // namespace thinwire

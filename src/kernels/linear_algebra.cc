@@ -1,0 +1,95 @@
+#include "kernels/linear_algebra.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <vector>
+
+#include <cblas.h>
+
+// LAPACK, as Fortran sees it; OpenBLAS contains it.
+extern "C" void ssyevd_(const char* job, const char* triangle, const int* n, float* matrix, const int* stride, float* values,
+                        float* work, const int* work_size, int* whole_work, const int* whole_work_size, int* info);
+
+namespace thinwire::kernels {
+namespace {
+
+// Workers' cores are busy with other lanes, and bits must not depend on the number of threads. OpenBLAS 0.3.21 built without
+// threads was seen to give two callers the same buffer, so that callers of such a one take turns.
+class OneThread {
+ public:
+  OneThread() : turn_(mutex(), std::defer_lock) {
+    static const bool shared = (openblas_set_num_threads(1), openblas_get_parallel() != 0);
+    if (!shared) turn_.lock();
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  std::unique_lock<std::mutex> turn_;
+};
+
+// In aligned memory: OpenBLAS's products of matrices with vectors, which LAPACK uses, round differently elsewhere.
+class AlignedFloats {
+ public:
+  explicit AlignedFloats(std::size_t count) : memory_(static_cast<float*>(::operator new(count * sizeof(float), kAlignment))) {}
+  float* data() { return memory_.get(); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Delete {
+    void operator()(float* memory) const { ::operator delete(memory, kAlignment); }
+  };
+  std::unique_ptr<float, Delete> memory_;
+};
+
+CBLAS_TRANSPOSE order_of(const ConstMatrix& matrix) { return matrix.transposed ? CblasTrans : CblasNoTrans; }
+
+}  // namespace
+
+void multiply_matrices(float alpha, const ConstMatrix& a, const ConstMatrix& b, float beta, const Matrix& c) {
+  if (a.read_columns() != b.read_rows() || a.read_rows() != c.rows || b.read_columns() != c.columns || c.transposed)
+    throw std::logic_error("thinwire: matrices whose shapes do not fit were multiplied");
+  if (c.rows == 0 || c.columns == 0) return;
+  const OneThread one_thread;
+  cblas_sgemm(CblasRowMajor, order_of(a), order_of(b), static_cast<int>(c.rows), static_cast<int>(c.columns),
+              static_cast<int>(a.read_columns()), alpha, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride),
+              beta, c.data, static_cast<int>(c.stride));
+}
+
+void add_gram(const ConstMatrix& x, const Matrix& gram) {
+  if (x.transposed || gram.rows != x.columns || gram.columns != x.columns)
+    throw std::logic_error("thinwire: a matrix does not fit its products");
+  if (x.rows == 0) return;
+  const OneThread one_thread;
+  cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, static_cast<int>(x.columns), static_cast<int>(x.rows), 1.0f, x.data,
+              static_cast<int>(x.stride), 1.0f, gram.data, static_cast<int>(gram.stride));
+}
+
+bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues) {
+  const OneThread one_thread;
+  const std::size_t rows = symmetric.rows;
+  AlignedFloats matrix(rows * rows), values(rows);
+  for (std::size_t i = 0; i < rows; ++i) std::copy_n(symmetric.data + i * symmetric.stride, rows, matrix.data() + i * rows);
+  // To Fortran the upper triangle by rows is the lower one, and eigenvectors are columns, that is, rows here.
+  const int n = static_cast<int>(rows);
+  int info = 0, ask = -1, whole_size = 0;
+  float size = 0;
+  ssyevd_("V", "L", &n, matrix.data(), &n, values.data(), &size, &ask, &whole_size, &ask, &info);
+  const int work_size = static_cast<int>(size) + 1;
+  AlignedFloats work(static_cast<std::size_t>(work_size));
+  std::vector<int> whole_work(static_cast<std::size_t>(whole_size));
+  ssyevd_("V", "L", &n, matrix.data(), &n, values.data(), work.data(), &work_size, whole_work.data(), &whole_size, &info);
+  if (info != 0) return false;
+  std::reverse_copy(values.data(), values.data() + rows, eigenvalues.begin());
+  for (std::size_t i = 0; i < rows; ++i) std::copy_n(matrix.data() + (rows - 1 - i) * rows, rows, symmetric.data + i * symmetric.stride);
+  return true;
+}
+
+std::string blas_kernels() { return openblas_get_corename(); }
+
+}  // namespace thinwire::kernels

@@ -1,0 +1,23 @@
+// Rounding at random: what unbiased quantizers are made of. Every result has the same bits on every SIMD target.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace thinwire::kernels {
+
+// Numbers that Philox 4x32-10 makes of consecutive counters go in groups of so many.
+inline constexpr std::size_t kWordGroup = 64;
+
+// words[64 a + 16 b + c] = word b of the block of `key` and of `counter` with 16 a + c added to its first word. The last
+// group may be shorter.
+void random_words(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key, std::span<std::uint32_t> words);
+
+// levels[i] = values[i] * inverse_step rounded to one of its two neighbours, so that its expectation is exact to 2^-24, and
+// clamped to [-limit, limit]. words[i] decides, by its upper 24 bits. Pre: |values[i] * inverse_step| is finite; limit < 2^23.
+void round_randomly(std::span<const float> values, float inverse_step, std::int32_t limit,
+                    std::span<const std::uint32_t> words, std::span<std::int32_t> levels);
+
+}  // namespace thinwire::kernels

@@ -1,0 +1,170 @@
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "thinwire/errors.h"
+#include "tool/commands.h"
+#include "tool/inspection.h"
+#include "tool/layout_json.h"
+#include "tool/npy.h"
+#include "tool/table.h"
+
+namespace thinwire::tool {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string input;
+  std::optional<std::string> layout;
+  std::optional<std::uint64_t> step;
+  std::uint64_t worker = 0;
+  std::optional<std::string> html;
+  bool json = false;
+};
+
+// Of an array of shape (n), (workers, n) or (steps, workers, n).
+std::vector<float> read_gradient(const Options& options) {
+  NpyArray array = read_npy(options.input);
+  const std::size_t dimensions = array.shape.size();
+  if (dimensions < 1 || dimensions > 3 || array.values.empty())
+    throw Error(options.input + ": has shape " + shape_text(array.shape) + "; (n), (workers, n) or (steps, workers, n) is needed");
+  const std::uint64_t elements = array.shape.back();
+  const std::uint64_t workers = dimensions > 1 ? array.shape[dimensions - 2] : 1, steps = dimensions > 2 ? array.shape[0] : 1;
+  const std::uint64_t step = options.step.value_or(steps - 1);
+  if (step >= steps || options.worker >= workers)
+    throw Error(options.input + ": has " + std::to_string(steps) + " steps of " + std::to_string(workers) +
+                " workers, numbered from 0; there is no step " + std::to_string(step) + " of worker " +
+                std::to_string(options.worker));
+  const auto first = array.values.begin() + static_cast<std::ptrdiff_t>((step * workers + options.worker) * elements);
+  std::vector<float> gradient(first, first + static_cast<std::ptrdiff_t>(elements));
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    if (!std::isfinite(gradient[i]))
+      throw Error(options.input + ": element " + std::to_string(i) + " is not finite, and nothing can be said of the others' scale");
+  return gradient;
+}
+
+ordered_json number(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
+
+ordered_json errors(const std::vector<std::optional<double>>& values) {
+  ordered_json list = ordered_json::array();
+  for (const auto& value : values) list.push_back(number(value));
+  return list;
+}
+
+void add_statistics(ordered_json& json, const GradientStatistics& statistics) {
+  json["elements"] = statistics.elements;
+  json["mean_magnitude"] = statistics.mean_magnitude;
+  json["rms"] = statistics.rms;
+  json["largest"] = statistics.largest;
+  json["kurtosis"] = statistics.kurtosis;
+  json["top_percent"] = statistics.top_percent;
+  json["zeros"] = statistics.zeros;
+  json["zero_rows"] = statistics.zero_rows;
+  json["histogram"] = {{"lowest_octave", GradientStatistics::kLowestOctave},
+                       {"bins_per_octave", 2},
+                       {"negative", statistics.negative},
+                       {"positive", statistics.positive}};
+  json["spectrum"] = statistics.spectrum;
+}
+
+void print_json(const Inspection& inspection) {
+  ordered_json json;
+  add_statistics(json, inspection.all);
+  json["energy"] = inspection.energy;
+  json["casq_bits"] = inspection.casq_bits;
+  json["casq_error"] = errors(inspection.casq_error);
+  json["parameters"] = ordered_json::array();
+  for (const InspectedParameter& parameter : inspection.parameters) {
+    ordered_json& row = json["parameters"].emplace_back();
+    row = {{"name", parameter.name}, {"shape", parameter.shape}};
+    add_statistics(row, parameter.statistics);
+    row["energy"] = parameter.energy;
+    row["casq_error"] = errors(parameter.casq_error);
+    row["casq_centres"] = parameter.centres;
+  }
+  std::cout << json.dump(2) << '\n';
+}
+
+std::string text(const std::optional<double>& value) { return value ? short_number(*value) : "-"; }
+std::string percent(double share) { return short_number(100 * share); }
+
+void add_row(Table& table, const std::string& name, const GradientStatistics& s, double share,
+             const std::vector<std::optional<double>>& casq_error) {
+  const std::size_t rank = rank_for(s.spectrum, 0.9);
+  table.add({name, with_commas(s.elements), percent(share), short_number(s.mean_magnitude),
+             text(s.mean_magnitude > 0 ? std::optional(s.largest / s.mean_magnitude) : std::nullopt), short_number(s.kurtosis),
+             percent(s.zeros), percent(s.zero_rows), rank > 0 ? std::to_string(rank) : "-", text(casq_error[1])});
+}
+
+void print_for_people(const Inspection& inspection) {
+  Table table({{"parameter", 18},
+               {"elements", 12, true},
+               {"energy%", 8, true},
+               {"mean|x|", 8, true},
+               {"max/mean", 8, true},
+               {"kurtosis", 8, true},
+               {"zeros%", 6, true},
+               {"rows%", 6, true},
+               {"rank", 4, true},
+               {"casq:2", 7, true}});
+  for (const InspectedParameter& parameter : inspection.parameters)
+    add_row(table, parameter.name, parameter.statistics, inspection.energy > 0 ? parameter.energy / inspection.energy : 0,
+            parameter.casq_error);
+  add_row(table, "all", inspection.all, 1, inspection.casq_error);
+  table.print(std::cout);
+  std::cout << "\nenergy%: share of the sum of squares; rows%: rows that are all zeros; rank: singular vectors\n"
+               "that hold 90 % of the energy; casq:2: share of it that casq:bits=2 loses. Of the whole:\n\n";
+  Table errors({{"casq:bits=", 20, true}, {"bits an element", 15, true}, {"error", 8, true}});
+  for (std::size_t i = 0; i < inspection.casq_bits.size(); ++i)
+    errors.add({std::to_string(i + 1), short_number(inspection.casq_bits[i]), text(inspection.casq_error[i])});
+  errors.print(std::cout);
+}
+
+void run_inspect(const Options& options) {
+  const std::vector<float> gradient = read_gradient(options);
+  const Layout layout = options.layout ? read_layout(*options.layout, gradient.size()) : Layout::flat(gradient.size());
+  const Inspection inspection = inspect(layout, gradient);
+  if (options.html) {
+    std::ofstream file(*options.html, std::ios::binary);
+    file << inspection_page(inspection, options.input) << std::flush;
+    if (!file) throw Error(*options.html + ": cannot be written");
+  }
+  options.json ? print_json(inspection) : print_for_people(inspection);
+}
+
+}  // namespace
+
+Command add_inspect(CLI::App& tool) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = tool.add_subcommand("inspect", "Says what a gradient looks like, and what CASQ's clusters make of it");
+  app->add_option("--input", options->input, "A gradient: float32 .npy, (n), (workers, n) or (steps, workers, n)")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--layout", options->layout, "The parameters, as JSON; without: one flat parameter")->type_name("FILE");
+  app->add_option("--step", options->step, "Which step; default the last")->type_name("S")->check(whole_number(0, 1'000'000'000));
+  app->add_option("--worker", options->worker, "Which worker; default 0")->type_name("W")->check(whole_number(0, 1'000'000));
+  app->add_option("--html", options->html, "Write a page with pictures")->type_name("FILE");
+  app->add_flag("--json", options->json, "Print one JSON object");
+  app->footer(R"(For each parameter of the layout, and for all together:
+  mean_magnitude, rms, largest   its scale
+  kurtosis       E x^4 / (E x^2)^2: 3 for a Gaussian, 6 for Laplace, more for heavier tails
+  top_percent    share of the energy in the largest hundredth of the magnitudes
+  zeros, zero_rows   shares of entries, and of rows of the first dimension
+  histogram      counts by magnitude, relative to the mean; zeros are left out
+  spectrum       shares of the energy in singular vectors, of 96 rows where there are more
+  casq_error     share of the energy that casq:bits=1 to 4 loses, without feedback
+  casq_centres   what the first chunk's clusters decode to
+
+Examples:
+  thinwire inspect --input g.npy
+  thinwire inspect --input g.npy --layout layers.json --html gradient.html
+  thinwire inspect --input steps.npy --step 3 --worker 1 --json)");
+  return {app, [options] { run_inspect(*options); }};
+}
+
+}  // namespace thinwire::tool

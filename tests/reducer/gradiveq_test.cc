@@ -1,0 +1,388 @@
+// GradiVeQ against slow, obvious references.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "compressors/slices.h"
+#include "reducer/sample_gradients.h"
+#include "reducer/workers.h"
+
+namespace thinwire::testing {
+namespace {
+
+// Every place of a parameter, by the slice that it belongs to: the definition of each axis, written out.
+std::vector<std::vector<std::size_t>> slices_by_definition(const std::vector<std::size_t>& shape, const std::string& axis, std::size_t k) {
+  const std::size_t out = shape[0], in = shape[1], kernel = shape[2] * shape[3];
+  std::vector<std::vector<std::size_t>> slices;
+  const auto cut = [&](std::size_t length, auto place) {
+    for (std::size_t first = 0; first < length; first += k) {
+      slices.emplace_back();
+      for (std::size_t i = first; i < std::min(length, first + k); ++i) slices.back().push_back(place(i));
+    }
+  };
+  if (axis == "flat") cut(out * in * kernel, [](std::size_t i) { return i; });
+  for (std::size_t o = 0; axis == "filter" && o < out; ++o)
+    cut(in * kernel, [&](std::size_t i) { return o * in * kernel + i; });
+  for (std::size_t o = 0; axis == "in" && o < out; ++o)
+    for (std::size_t x = 0; x < kernel; ++x) cut(in, [&](std::size_t i) { return (o * in + i) * kernel + x; });
+  for (std::size_t o = 0; axis == "kernel" && o < out * in; ++o) cut(kernel, [&](std::size_t i) { return o * kernel + i; });
+  for (std::size_t x = 0; axis == "out" && x < in * kernel; ++x) cut(out, [&](std::size_t i) { return i * in * kernel + x; });
+  return slices;
+}
+
+// Gradients whose slices lie near a space of `rank` dimensions, the same in every step, with some noise.
+class Structured {
+ public:
+  Structured(std::vector<std::vector<std::size_t>> slices, std::size_t rank, float noise, unsigned seed = 7)
+      : slices_(std::move(slices)), noise_(noise), random_(seed) {
+    for (const auto& slice : slices_) {
+      length_ = std::max(length_, slice.size());
+      elements_ += slice.size();
+    }
+    for (std::size_t r = 0; r < rank; ++r) {
+      directions_.emplace_back();
+      for (std::size_t i = 0; i < length_; ++i) directions_.back().push_back(normal_(random_));
+    }
+  }
+
+  Gradients draw(int workers) {
+    Gradients gradients(static_cast<std::size_t>(workers), std::vector<float>(elements_));
+    for (auto& gradient : gradients)
+      for (const auto& slice : slices_) {
+        std::vector<float> weights;
+        for (std::size_t r = 0; r < directions_.size(); ++r) weights.push_back(normal_(random_));
+        for (std::size_t i = 0; i < slice.size(); ++i) {
+          float value = noise_ * normal_(random_) + 0.3f;
+          for (std::size_t r = 0; r < directions_.size(); ++r) value += weights[r] * directions_[r][i];
+          gradient[slice[i]] = value;
+        }
+      }
+    return gradients;
+  }
+
+ private:
+  std::vector<std::vector<std::size_t>> slices_;
+  float noise_;
+  std::size_t length_ = 0, elements_ = 0;
+  std::mt19937 random_;
+  std::normal_distribution<float> normal_;
+  std::vector<std::vector<float>> directions_;
+};
+
+std::vector<float> mean_of(const Gradients& gradients) {
+  std::vector<float> mean(gradients[0].size());
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    double sum = 0;
+    for (const auto& gradient : gradients) sum += static_cast<double>(gradient[i]);
+    mean[i] = static_cast<float>(sum / static_cast<double>(gradients.size()));
+  }
+  return mean;
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<float>& exact) {
+  double error = 0, energy = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(exact[i]);
+    error += difference * difference;
+    energy += static_cast<double>(exact[i]) * static_cast<double>(exact[i]);
+  }
+  return error / energy;
+}
+
+void expect_alike(const Gradients& means) {
+  for (std::size_t w = 1; w < means.size(); ++w)
+    ASSERT_EQ(std::memcmp(means[0].data(), means[w].data(), means[0].size() * sizeof(float)), 0) << "worker " << w;
+}
+
+struct Cut {
+  std::string axis;
+  std::vector<std::size_t> shape;
+  std::size_t slice;
+  std::size_t entries;  // K, after lines were divided evenly
+};
+
+std::vector<Cut> cuts() {
+  return {{"filter", {40, 6, 3, 3}, 64, 54},   {"filter", {40, 16, 3, 3}, 64, 54},  // 144 = 3 x 54 - 18: three parts of whole kernels
+          {"flat", {64, 6, 3, 3}, 64, 64},     {"flat", {37, 5, 3, 3}, 64, 64},     {"in", {40, 24, 3, 3}, 64, 24},
+          {"in", {40, 50, 3, 3}, 32, 25},      {"kernel", {40, 16, 5, 5}, 64, 25},  {"out", {60, 6, 3, 3}, 64, 60},
+          {"out", {70, 6, 3, 3}, 32, 32},      {"filter", {300, 100, 3, 3}, 1024, 900}};
+}
+
+Layout layout_of(const Cut& cut) {
+  std::vector<std::int64_t> shape(cut.shape.begin(), cut.shape.end());
+  return Layout({{"conv.weight", shape}});
+}
+
+std::string spec_of(const Cut& cut, const std::string& more) {
+  return "gradiveq:axis=" + cut.axis + ",slice=" + std::to_string(cut.slice) + ",smallest=0,learn=3,lag=1,use=3," + more;
+}
+
+std::size_t whole_line(const Cut& cut) {  // along the axis
+  if (cut.axis == "filter") return cut.shape[1] * cut.shape[2] * cut.shape[3];
+  if (cut.axis == "in") return cut.shape[1];
+  if (cut.axis == "kernel") return cut.shape[2] * cut.shape[3];
+  return cut.axis == "out" ? cut.shape[0] : cut.shape[0] * cut.shape[1] * cut.shape[2] * cut.shape[3];
+}
+
+class Gradiveq : public ::testing::TestWithParam<Cut> {};
+
+// Where K does not divide a line, its last slice is short: its zeros span a space of their own, beside two means.
+std::size_t dims_of(const Cut& cut) {
+  const auto slices = slices_by_definition(cut.shape, cut.axis, cut.entries);
+  const bool short_ones = std::any_of(slices.begin(), slices.end(), [&](const auto& slice) { return slice.size() < cut.entries; });
+  return short_ones ? 5 : 2;
+}
+
+// Two dimensions and a mean are found exactly wherever slices are cut, in every piece.
+TEST_P(Gradiveq, FindsTheSpaceThatSlicesLieIn) {
+  const Cut& cut = GetParam();
+  const std::size_t dims = dims_of(cut);
+  for (const int count : {1, 2, 3, 5}) {
+    Workers workers(layout_of(cut), count, {.compressor = spec_of(cut, "dims=" + std::to_string(dims))});
+    Structured gradients(slices_by_definition(cut.shape, cut.axis, cut.entries), 2, 0.0f);
+    for (int step = 0; step < 14; ++step) {
+      Gradients means = gradients.draw(count);
+      const std::vector<float> exact = mean_of(means);
+      const std::uint64_t before = workers.reducer(0).counters().payload_bytes;
+      workers.step(means);
+      expect_alike(means);
+      EXPECT_LT(relative_error(means[0], exact), 1e-7) << "step " << step << ", " << count << " workers";
+      const std::size_t lines = exact.size() / whole_line(cut) + (cut.axis == "flat" && exact.size() % cut.entries != 0 ? 1 : 0);
+      const std::size_t slices = cut.axis == "flat" ? (exact.size() + cut.entries - 1) / cut.entries
+                                                    : lines * ((whole_line(cut) + cut.entries - 1) / cut.entries);
+      const bool uses = step % 7 >= 4;
+      EXPECT_EQ(workers.reducer(0).counters().payload_bytes - before, 4 * (uses ? dims * slices : exact.size())) << step;
+      if (HasFailure()) return;
+    }
+    // Once a cycle: a max of two numbers a parameter and two more, and the basis.
+    EXPECT_EQ(workers.reducer(0).counters().setup_bytes, 2 * (4 * 4 + 4 * (dims * cut.entries + cut.entries + dims)));
+  }
+}
+
+// Noise beyond the components is lost: what is decoded is the projection, which can be computed from what went in before.
+TEST_P(Gradiveq, IsLinear) {
+  const Cut& cut = GetParam();
+  constexpr int kWorkers = 4;
+  Workers workers(layout_of(cut), kWorkers, {.compressor = spec_of(cut, "ratio=4")}), alone(layout_of(cut), 1, {.compressor = spec_of(cut, "ratio=4")});
+  Structured gradients(slices_by_definition(cut.shape, cut.axis, cut.entries), 5, 0.5f);
+  for (int step = 0; step < 7; ++step) {
+    Gradients means = gradients.draw(kWorkers);
+    Gradients mean{mean_of(means)};
+    workers.step(means);
+    alone.step(mean);
+    expect_alike(means);
+    EXPECT_LT(relative_error(means[0], mean[0]), 1e-6) << "the mean of all is what the mean alone is, in step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryAxis, Gradiveq, ::testing::ValuesIn(cuts()), [](const auto& cut) {
+  return cut.param.axis + "_" + std::to_string(cut.param.shape[0]) + "_" + std::to_string(cut.param.shape[1]) + "_" + std::to_string(cut.param.slice);
+});
+
+const Layout kConv({{"conv.weight", {64, 16, 3, 3}}});
+
+std::vector<std::vector<std::size_t>> filters() { return slices_by_definition({64, 16, 3, 3}, "filter", 144); }
+
+TEST(GradiveqSize, EnergyKeepsAsManyComponentsAsItTakes) {
+  Workers workers(kConv, 2, {.compressor = "gradiveq:energy=0.9999,learn=2,lag=0,use=10,smallest=0"});
+  Structured gradients(filters(), 6, 1e-4f);
+  for (int step = 0; step < 3; ++step) {
+    Gradients means = gradients.draw(2);
+    const std::vector<float> exact = mean_of(means);
+    const std::uint64_t before = workers.reducer(0).counters().payload_bytes;
+    workers.step(means);
+    if (step == 2) {
+      EXPECT_EQ(workers.reducer(0).counters().payload_bytes - before, 4 * 6 * 64);
+      EXPECT_LT(relative_error(means[0], exact), 2e-4);
+    }
+  }
+}
+
+TEST(GradiveqSize, AutoTakesTheAxisWhoseSlicesLieInOneSpace) {
+  for (const std::string axis : {"filter", "in", "kernel"}) {
+    const std::size_t k = axis == "filter" ? 144 : axis == "in" ? 16 : 9;
+    Workers workers(kConv, 2, {.compressor = "gradiveq:axis=auto,ratio=5,learn=2,lag=0,use=100,smallest=0"});
+    Structured gradients(slices_by_definition({64, 16, 3, 3}, axis, k), 1, 1e-3f);
+    for (int step = 0; step < 3; ++step) {
+      Gradients means = gradients.draw(2);
+      const std::vector<float> exact = mean_of(means);
+      workers.step(means);
+      EXPECT_LT(relative_error(means[0], exact), 1e-3) << axis << " in step " << step;
+    }
+  }
+}
+
+TEST(GradiveqSize, WhatSavesNothingTravelsUncompressed) {
+  for (const std::string spec : {"gradiveq:dims=144,learn=1,lag=0,smallest=0", "gradiveq:dims=2,learn=1,lag=0,smallest=1000000",
+                                 "gradiveq:ratio=1,learn=1,lag=0,smallest=0", "gradiveq:dims=60,use=1,learn=1,lag=0,smallest=0"}) {
+    Workers workers(kConv, 2, {.compressor = spec});
+    Structured gradients(filters(), 5, 1.0f);
+    for (int step = 0; step < 2; ++step) {
+      Gradients means = gradients.draw(2);
+      const std::vector<float> exact = mean_of(means);
+      workers.step(means);
+      EXPECT_LT(relative_error(means[0], exact), 1e-12) << spec;
+    }
+  }
+}
+
+TEST(GradiveqSize, ParametersWithoutChannelsAreFlat) {
+  Workers workers(Layout({{"bias", {3001}}, {"scalar", {}}, {"none", {0, 3}}}), 2, {.compressor = "gradiveq:slice=100,dims=3,learn=2,lag=0,use=5,smallest=0"});
+  for (unsigned step = 0; step < 4; ++step) {
+    Gradients means = make_gradients("normal", 2, 3002, step);
+    workers.step(means);
+    expect_alike(means);
+  }
+}
+
+// Two gradients far beyond and below the range in which squares are floats.
+TEST(GradiveqRange, LargeAndSmallGradientsAreLearnt) {
+  for (const float scale : {1e30f, 1e-30f}) {
+    Workers workers(kConv, 2, {.compressor = "gradiveq:dims=2,learn=2,lag=0,smallest=0"});
+    Structured gradients(filters(), 2, 0.0f);
+    for (int step = 0; step < 3; ++step) {
+      Gradients means = gradients.draw(2);
+      for (auto& gradient : means)
+        for (float& value : gradient) value *= scale;
+      const std::vector<float> exact = mean_of(means);
+      workers.step(means);
+      EXPECT_LT(relative_error(means[0], exact), 1e-9) << scale;
+    }
+  }
+}
+
+TEST(GradiveqRange, AGradientThatIsNotFiniteIsNotLearntFrom) {
+  Workers workers(kConv, 2, {.compressor = "gradiveq:dims=2,learn=3,lag=0,smallest=0"});
+  Structured gradients(filters(), 2, 0.0f);
+  for (int step = 0; step < 5; ++step) {
+    Gradients means = gradients.draw(2);
+    if (step == 1) means[1][77] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> exact = mean_of(means);
+    workers.step(means);
+    if (step != 1) { EXPECT_LT(relative_error(means[0], exact), 1e-9) << step; }
+    if (step == 1) { EXPECT_TRUE(std::isnan(means[0][77])); }
+  }
+}
+
+TEST(GradiveqFeedback, WhatWasNotSentGoesOutInTheLearningSteps) {
+  for (const std::string feedback : {"on", "flush"}) {
+    Workers workers(kConv, 2, {.compressor = "gradiveq:dims=2,learn=4,lag=1,use=5,smallest=0,feedback=" + feedback});
+    Structured gradients(filters(), 10, 0.1f);
+    double largest = 0, at_use_end = 0;
+    for (int step = 0; step < 20; ++step) {
+      Gradients means = gradients.draw(2);
+      const std::vector<float> exact = mean_of(means);
+      workers.step(means);
+      double left = 0;
+      for (const float value : workers.residual(1)) left += static_cast<double>(value) * static_cast<double>(value);
+      if (step == 9) at_use_end = left;
+      if (step == 10) {
+        largest = left;
+        EXPECT_GT(relative_error(means[0], exact), feedback == "on" ? 1.0 : 0.1);
+      }
+      if (step == 13) { EXPECT_LT(left, 1e-6 * at_use_end); }
+    }
+    EXPECT_GT(at_use_end, 0);
+    if (feedback == "on")
+      EXPECT_EQ(largest, 0);
+    else
+      EXPECT_NEAR(largest, 9.0 / 16 * at_use_end, 1e-3 * at_use_end);  // a quarter of it is sent
+  }
+}
+
+std::vector<std::string> specs_of_a_cycle() {
+  return {"gradiveq:ratio=8,learn=3,lag=2,use=4,smallest=0", "gradiveq:ratio=8,learn=3,lag=0,use=4,smallest=0,feedback=flush",
+          "gradiveq:axis=auto,ratio=8,learn=3,lag=2,use=4,smallest=0", "gradiveq:ratio=8,learn=3,lag=2,use=4,smallest=0/qsgd:bits=4"};
+}
+
+// At every step of a cycle: what was saved goes on with the same bits.
+TEST(GradiveqState, IsSavedAndLoadedInEveryStep) {
+  for (const std::string& spec : specs_of_a_cycle()) {
+    const Layout layout({{"a", {64, 16, 3, 3}}, {"b", {30, 20}}});
+    for (int saved_at = 0; saved_at < 10; ++saved_at) {
+      Workers workers(layout, 3, {.compressor = spec}), resumed(layout, 3, {.compressor = spec});
+      for (int step = 0; step < 14; ++step) {
+        Gradients one = make_gradients("normal", 3, layout.elements(), static_cast<unsigned>(step)), other = one;
+        if (step == saved_at)
+          for (int rank = 0; rank < 3; ++rank) resumed.reducer(rank).load_state(workers.reducer(rank).state());
+        workers.step(one);
+        if (step < saved_at) continue;
+        resumed.step(other);
+        ASSERT_EQ(one, other) << spec << ", saved before step " << saved_at << ", at step " << step;
+      }
+    }
+  }
+}
+
+TEST(GradiveqState, AnotherShapeIsRefused) {
+  const std::string spec = "gradiveq:ratio=8,learn=1,lag=0,smallest=0";
+  Workers workers(kConv, 1, {.compressor = spec});
+  for (int step = 0; step < 2; ++step) {
+    Gradients gradients = make_gradients("normal", 1, kConv.elements());
+    workers.step(gradients);
+  }
+  Reducer other(Layout({{"conv.weight", {32, 32, 3, 3}}}), {.compressor = spec});
+  try {
+    other.load_state(workers.reducer(0).state());
+    FAIL() << "loaded";
+  } catch (const StateError& error) {
+    EXPECT_NE(std::string(error.what()).find("conv.weight"), std::string::npos) << error.what();
+  }
+}
+
+// Every way to cut and spoil a saved state is refused, or loads something that works.
+TEST(GradiveqState, SpoiltStatesAreRefused) {
+  const std::string spec = "gradiveq:ratio=8,slice=9,axis=kernel,learn=1,lag=0,smallest=0";
+  const Layout layout({{"conv.weight", {8, 4, 3, 3}}});
+  Workers workers(layout, 1, {.compressor = spec});
+  for (int step = 0; step < 2; ++step) {
+    Gradients gradients = make_gradients("normal", 1, layout.elements());
+    workers.step(gradients);
+  }
+  const auto good = workers.reducer(0).state();
+  for (std::size_t length = 0; length < good[0].memory.size(); ++length) {
+    auto states = good;
+    states[0].memory.resize(length);
+    if (length == 0) continue;  // no memory at all
+    Reducer reducer(layout, {.compressor = spec});
+    EXPECT_THROW(reducer.load_state(states), StateError) << length;
+  }
+  for (std::size_t byte = 0; byte < good[0].memory.size(); ++byte) {
+    auto states = good;
+    states[0].memory[byte] ^= std::byte{0xff};
+    Reducer reducer(layout, {.compressor = spec});
+    try {
+      reducer.load_state(states);
+    } catch (const StateError&) {
+    }
+  }
+}
+
+TEST(GradiveqStage, QuantizedCoefficientsStillAddUp) {
+  for (const std::string stage : {"qsgd:bits=8,reduce=sum", "qsgd:bits=8,reduce=gather", "bf16", "none"}) {
+    Workers plain(kConv, 4, {.compressor = "gradiveq:dims=8,learn=4,lag=0,smallest=0"});
+    Workers staged(kConv, 4, {.compressor = "gradiveq:dims=8,learn=4,lag=0,smallest=0/" + stage});
+    Structured gradients(filters(), 8, 0.1f);
+    for (int step = 0; step < 6; ++step) {
+      Gradients one = gradients.draw(4), other = one;
+      plain.step(one);
+      const std::uint64_t before = staged.reducer(0).counters().payload_bytes;
+      staged.step(other);
+      expect_alike(other);
+      EXPECT_LT(relative_error(other[0], one[0]), step < 4 ? 1e-12 : 3e-4) << stage << " in step " << step;
+      const double bytes = static_cast<double>(staged.reducer(0).counters().payload_bytes - before) / (8 * 64);
+      if (step >= 4 && stage != "none") { EXPECT_LT(bytes, 2.1) << "a coefficient by " << stage; }
+    }
+  }
+}
+
+TEST(GradiveqStage, AStageThatRemembersIsRefused) {
+  EXPECT_THROW(canonical_spec("gradiveq/casq"), ArgumentError);
+  EXPECT_NO_THROW(canonical_spec("gradiveq:ratio=8/qsgd:bits=4"));
+}
+
+}  // namespace
+}  // namespace thinwire::testing
