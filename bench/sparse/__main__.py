@@ -111,8 +111,8 @@ def _times(arguments: argparse.Namespace) -> list[dict]:
         print(f"\n{link.name}, {net.workers} workers, {kind.description}, rows of {width}\n")
         print(f"{'spec':<44}      ms   MB sent  MB counted")
         for row in measured:
-            print(f"{row['spec']:<44}{1e3 * row['seconds']:8.1f}  {row['traffic_bytes'] / 1e6:8.2f}  {row['wire_bytes'] / 1e6:10.2f}",
-                  flush=True)
+            sent = "-" if row["traffic_bytes"] is None else f"{row['traffic_bytes'] / 1e6:.2f}"
+            print(f"{row['spec']:<44}{1e3 * row['seconds']:8.1f}  {sent:>8}  {row['wire_bytes'] / 1e6:10.2f}", flush=True)
             found.append({"link": link.name, "workers": net.workers, "width": width, **row})
     return found
 

@@ -76,7 +76,7 @@ def _work(job: dict) -> None:
         dist.all_reduce(value, op=dist.ReduceOp.MAX)
         return value.item()
 
-    def report(spec: str, seconds: list[float], traffic: float, wire: int) -> None:
+    def report(spec: str, seconds: list[float], traffic: float | None, wire: int) -> None:
         if rank == 0:
             print(json.dumps({"spec": spec, "seconds": statistics.median(seconds[_WARM_UP:]), "traffic_bytes": traffic,
                               "wire_bytes": wire / len(seconds), "repetitions": job["repetitions"]}), flush=True)
@@ -86,7 +86,7 @@ def _work(job: dict) -> None:
         dist.all_reduce(tensor)
 
     before = wire_bytes()
-    report(TORCH, [timed(lambda: sum_sparse(step)) for step in range(steps)], float("nan"), wire_bytes() - before)
+    report(TORCH, [timed(lambda: sum_sparse(step)) for step in range(steps)], None, wire_bytes() - before)
     for spec in job["specs"]:
         reducer = _native.Reducer(
             layout=[("embedding", [kind.rows, job["width"]])], compressor=spec, rules=[], small_uncompressed=False, seed=0,

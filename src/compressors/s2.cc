@@ -53,7 +53,8 @@ double s2_seconds(S2Mode mode, const RowsSeen& seen, std::uint64_t rows, std::ui
   if (mode == S2Mode::kGather) bytes = others * (most + support);
   if (mode == S2Mode::kSplit) {
     rounds = 4;
-    bytes = others / workers * (most + any) + others * support;
+    // All-to-all reaches about half of a ring's rate (bench/sparse).
+    bytes = others / workers * (2 * most + any) + others * support;
   }
   return link.seconds(rounds, bytes);
 }
