@@ -47,7 +47,7 @@ void expect_refused(const ReducerOptions& options, const std::vector<std::string
 }
 
 TEST(Options, AreRefusedWithNameValueAndWhatIsAllowed) {
-  expect_refused({.compressor = "casq:bits=9"}, {"casq", "bits=9", "1 to 4"});
+  expect_refused({.compressor = "casq:bits=9"}, {"casq", "bits=9", "1 to 8"});
   expect_refused({.compressor = "casq:bit=2"}, {"casq", "'bit'", "bits, retrain"});
   expect_refused({.compressor = "casq:bits=2.5"}, {"bits=2.5"});
   expect_refused({.compressor = "casq:feedback=yes"}, {"feedback=yes", "off or on"});
