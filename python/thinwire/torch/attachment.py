@@ -17,8 +17,8 @@ from thinwire.torch import checkpoint, statistics
 from thinwire.torch.cores import default_threads
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.lanes import BucketJob, Lanes, group_terms
-from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 from thinwire.torch.model_parameters import ModelParameters, check_unjoined, refuse_join
+from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 
 Future = torch.futures.Future[torch.Tensor]
 
@@ -167,8 +167,8 @@ class Attachment:
         encodings); traffic_bytes (sent, by the collectives' standard algorithms); plain_bytes (what ring all-reduce would
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
         compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; row_bytes (of traffic_bytes, what
-        compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets with NaN or
-        infinity on some worker); seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
+        compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
+        with NaN or infinity on some worker); seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
         undefined is None.
         """
         return statistics.figures(self._reducer.counters(), self._steps)
