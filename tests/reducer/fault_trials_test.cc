@@ -51,8 +51,8 @@ class Drawing {
     trial.fault = static_cast<Fault>(below(kFaults));
     trial.victim = below(trial.workers);
     trial.at = below(6);
-    trial.options.compressor = spec();
-    trial.options.rules = {{"p0", spec()}};
+    trial.options.compressor = spec(trial.fault);
+    trial.options.rules = {{"p0", spec(trial.fault)}};
     trial.options.world_size = static_cast<int>(trial.workers);
     trial.options.lanes = static_cast<int>(trial.lanes);
     trial.options.threads = 1 + static_cast<int>(below(2));
@@ -73,15 +73,19 @@ class Drawing {
     return Layout(std::move(parameters));
   }
 
-  // Any row, with any of its parameters' values.
-  std::string spec() {
-    const CompressorInfo& info = compressors()[below(compressors().size())];
+  // Any row, with any of its parameters' values; where a header is to be spoilt, rows whose gathered messages have one.
+  std::string spec(Fault fault) {
+    const CompressorInfo* drawn = &compressors()[below(compressors().size())];
+    while (fault == Fault::kCorrupt && drawn->unit != Unit::kElement) drawn = &compressors()[below(compressors().size())];
+    const CompressorInfo& info = *drawn;
     std::string text = info.name;
     for (const SpecParameter& parameter : info.parameters) {
       std::string value = parameter.default_value;
       if (!parameter.choices.empty()) value = parameter.choices[below(parameter.choices.size())];
-      if (parameter.kind == SpecParameter::Kind::kInteger)
-        value = std::to_string(static_cast<std::size_t>(parameter.minimum) + below(3));
+      if (parameter.kind == SpecParameter::Kind::kInteger) {
+        const auto least = static_cast<std::size_t>(parameter.minimum);
+        value = std::to_string(least >= 64 ? least * (1 + below(3)) : least + below(3));  // qsgd's buckets are multiples of 64
+      }
       text += (text == info.name ? ":" : ",") + parameter.name + "=" + value;
     }
     return text;
