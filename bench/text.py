@@ -25,12 +25,15 @@ class Corpus:
     vocabulary: int
 
 
+def installed() -> list[str]:
+    """The corpora that are there."""
+    return [name for name, path in (("python-doc", PYTHON_DOC), ("king-james", KING_JAMES)) if path.exists()]
+
+
 def available() -> str:
     """The first corpus that is installed; ValueError where there is none."""
-    if PYTHON_DOC.is_dir():
-        return "python-doc"
-    if KING_JAMES.exists():
-        return "king-james"
+    if names := installed():
+        return names[0]
     raise ValueError("no text: install Debian's python3.11-doc, or bible-kjv with bible-kjv-text")
 
 

@@ -130,7 +130,7 @@ def test_rules_choose_by_name():
     ("arguments", "options", "said"),
     [
         (([], "none"), {}, "no gradients"),
-        ((gradients(), "casq:bits=7"), {}, "bits"),
+        ((gradients(), "casq:bits=9"), {}, "bits"),
         (([numpy.ones(3), numpy.ones(4)], "none"), {}, "shape"),
         (([numpy.ones(3, int)], "none"), {}, "floating"),
         (([torch.ones(3, dtype=torch.int32)], "none"), {}, "floating"),

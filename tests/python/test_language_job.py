@@ -77,6 +77,7 @@ def run(*command):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("king-james" not in text.installed(), reason="needs bible-kjv")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_trains_with_dense_and_sparse_embeddings(tmp_path, sparse):
     compressors = "plain;s2+none;s2:mode=exact/casq:bits=2+casq:bits=2"
@@ -95,6 +96,7 @@ def test_trains_with_dense_and_sparse_embeddings(tmp_path, sparse):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not text.installed(), reason="needs a text")
 def test_the_example_trains():
     for options in ([], ["--sparse", "--compressor", "s2", "--rest", "none"]):
         out = run("-m", "torch.distributed.run", "--nproc-per-node", "2", "examples/train_language_model.py", "--steps", "3",

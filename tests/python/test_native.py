@@ -55,7 +55,7 @@ def test_the_registry_has_the_tools_keys():
 def test_whole_parameters_have_whole_limits():
     casq = next(row for row in thinwire.compressors() if row["name"] == "casq")
     bits = next(parameter for parameter in casq["parameters"] if parameter["name"] == "bits")
-    assert (bits["kind"], bits["minimum"], bits["maximum"]) == ("integer", 1, 4)
+    assert (bits["kind"], bits["minimum"], bits["maximum"]) == ("integer", 1, 8)
     assert all(isinstance(bits[key], int) for key in ("minimum", "maximum", "default"))
 
 

@@ -5,19 +5,28 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import mpi
+import numpy
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import text  # noqa: E402
+
 SHORTER = {
     "./run": "./run --help",
     "./test": "./test --help",
     "./run --link 100mbit": "./run --help",
+    "./run --task language-model": "./run --help",
     ".venv/bin/python -m bench.network": ".venv/bin/python -m bench.network --help",
 }
-OPTIONS = {"torchrun": " --train-limit 1280", "build/thinwire bench": " --elements 100000 --repetitions 1",
+OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 1280",
+           "torchrun --nproc-per-node 2 examples/train_language_model.py": " --steps 2 --batch 2 --test-limit 8",
+           "build/thinwire bench": " --elements 100000 --repetitions 1",
            "mpirun -n 4 build/thinwire": " --elements 300000 --repetitions 1"}
 
 
@@ -36,8 +45,20 @@ def shortened(command: str) -> str:
     return command + next((extra for start, extra in OPTIONS.items() if command.startswith(start)), "")
 
 
+@pytest.fixture(scope="module")
+def gradient() -> Iterator[None]:
+    """The file that commands call g.npy."""
+    path = ROOT / "g.npy"
+    numpy.save(path, numpy.random.default_rng(0).laplace(size=(2, 1000)).astype("float32"))
+    yield
+    for made in (path, ROOT / "gradient.html"):
+        made.unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("command", commands())
-def test_command(command: str) -> None:
+def test_command(command: str, gradient: None) -> None:
+    if "language_model" in command and not text.installed():
+        pytest.skip("no text here to train on")
     if command.startswith("mpirun") and not mpi.is_built_into(f"{ROOT}/build/thinwire"):
         pytest.skip("no Open MPI here when this was built")
     environment = {**os.environ, **mpi.ENVIRONMENT, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
