@@ -58,7 +58,7 @@ const std::vector<std::string> kTriedContents = contents();
 std::vector<std::string> values_of(const SpecParameter& parameter) {
   if (parameter.kind == SpecParameter::Kind::kChoice) return parameter.choices;
   const bool small_range = parameter.kind == SpecParameter::Kind::kInteger && parameter.maximum - parameter.minimum < 16;
-  if (!small_range || !kEveryCombination) return {parameter.default_value};
+  if (!small_range) return {parameter.default_value};
   std::set<int> values{static_cast<int>(parameter.minimum), std::stoi(parameter.default_value), static_cast<int>(parameter.maximum)};
   values.insert(static_cast<int>(parameter.minimum + parameter.maximum) / 2);
   std::vector<std::string> texts;
@@ -91,24 +91,31 @@ bool is_base(const SpecParameter& parameter) {
 // Only with tables.
 bool matters_alone(const SpecParameter& parameter) { return parameter.name != "assign" && parameter.name != "allocate"; }
 
-// Every number with and without feedback, by itself and with every other choice in turn.
+// A row's specs with every kind of feedback, and with every number or with the default ones.
+std::vector<std::string> bases(const CompressorInfo& info, bool every_number) {
+  std::vector<std::string> all{beginning_of(info)};
+  for (const SpecParameter& parameter : info.parameters) {
+    if (!is_base(parameter) || all.front().find(parameter.name + "=") != std::string::npos) continue;
+    std::vector<std::string> extended;
+    for (const std::string& spec : all)
+      for (const std::string& value : every_number || parameter.name == "feedback" ? values_of(parameter)
+                                                                                   : std::vector{parameter.default_value})
+        extended.push_back(spec + parameter.name + "=" + value + ",");
+    all = extended;
+  }
+  return all;
+}
+
+// Every number with and without feedback; then every other choice in turn, likewise.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const CompressorInfo& info : compressors()) {
-    std::vector<std::string> base{beginning_of(info)};
-    for (const SpecParameter& parameter : info.parameters) {
-      if (!is_base(parameter) || base.front().find(parameter.name + "=") != std::string::npos) continue;
-      std::vector<std::string> extended;
-      for (const std::string& spec : base)
-        for (const std::string& value : values_of(parameter)) extended.push_back(spec + parameter.name + "=" + value + ",");
-      base = extended;
-    }
-    std::vector<std::string> specs = base;
-    if (!kEveryCombination) base = {base.back()};
+    std::vector<std::string> specs = bases(info, kEveryCombination), crossed = bases(info, false);
+    if (!kEveryCombination) crossed = {crossed.back()};
     for (const SpecParameter& parameter : info.parameters)
       for (const std::string& value : parameter.choices)
         if (!is_base(parameter) && matters_alone(parameter) && value != parameter.default_value && value != "auto")
-          for (const std::string& spec : base) specs.push_back(spec + parameter.name + "=" + value + ",");
+          for (const std::string& spec : crossed) specs.push_back(spec + parameter.name + "=" + value + ",");
     for (std::string& spec : specs) {
       spec.pop_back();
       all.push_back({&info, spec});
