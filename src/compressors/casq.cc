@@ -26,7 +26,7 @@ bool any_counted(std::span<const std::int32_t> counts) {
 // A chunk's overhead, and with it the parameter's, grows with its clusters.
 BitChoices choices_of(std::span<const std::int32_t> counts, float energy, std::uint64_t elements, const CasqOptions& options) {
   BitChoices choices;
-  for (int bits = 1; bits <= kernels::kMaxClusterBits; ++bits) {
+  for (int bits = 1; bits <= kernels::kMaxCodeBits; ++bits) {
     double bytes = 0;
     for (std::uint64_t first = 0; first < elements; first += kChunkElements)
       bytes += static_cast<double>(CasqChunk(options, bits, std::min(kChunkElements, elements - first)).bytes());
@@ -59,7 +59,7 @@ void decode_blocks(const CasqChunk& chunk, const CasqChunk::Parts<const std::byt
 
 Casq::Casq(const CasqOptions& options) : options_(options) {
   const auto counts = laplace_histogram();
-  const int fewest = adaptive() ? 1 : options.bits, most = adaptive() ? kernels::kMaxClusterBits : options.bits;
+  const int fewest = adaptive() ? 1 : options.bits, most = adaptive() ? kernels::kMaxCodeBits : options.bits;
   for (int bits = fewest; bits <= most; ++bits)
     untrained_[static_cast<std::size_t>(bits)] = trained_thresholds(counts, bits, options);
 }
@@ -122,7 +122,7 @@ void Casq::choose_bits(std::span<const ParameterView* const> parameters, std::sp
 
 void Casq::check_bits(std::span<const std::uint8_t> bits) const {
   for (const std::uint8_t chosen : bits)
-    if (chosen < 1 || chosen > kernels::kMaxClusterBits)
+    if (chosen < 1 || chosen > kernels::kMaxCodeBits)
       throw PayloadError("worker 0 chose " + std::to_string(chosen) + " bits an entry for a parameter of casq");
 }
 

@@ -67,7 +67,7 @@ class Casq : public Compressor, private PieceCodec {
   void check_bits(std::span<const std::uint8_t> bits) const;
 
   CasqOptions options_;
-  std::array<std::vector<float>, kernels::kMaxClusterBits + 1> untrained_;  // thresholds before the first training, by bits
+  std::array<std::vector<float>, kernels::kMaxCodeBits + 1> untrained_;  // thresholds before the first training, by bits
 };
 
 }  // namespace thinwire

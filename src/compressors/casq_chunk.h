@@ -15,7 +15,7 @@ namespace thinwire {
 class CasqChunk {
  public:
   static constexpr std::size_t kBlockElements = 512;
-  static constexpr std::size_t kMostClusters = std::size_t{1} << kernels::kMaxClusterBits;
+  static constexpr std::size_t kMostClusters = std::size_t{1} << kernels::kMaxCodeBits;
 
   CasqChunk(const CasqOptions& options, int bits, std::size_t elements);
 

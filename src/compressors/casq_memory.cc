@@ -57,7 +57,7 @@ void CasqMemory::load(std::span<const std::byte> saved) {
     throw PayloadError("a saved state of casq has version " + std::to_string(version) + "; this thinwire reads version " +
                        std::to_string(kVersion));
   const int bits = reader.read<std::uint8_t>();
-  const bool fits = fixed_bits_ ? bits == committed_.bits : bits >= 1 && bits <= kernels::kMaxClusterBits;
+  const bool fits = fixed_bits_ ? bits == committed_.bits : bits >= 1 && bits <= kernels::kMaxCodeBits;
   if (!fits) throw PayloadError("a saved state of casq is of " + std::to_string(bits) + " bits an entry");
   State loaded{bits, {}};
   loaded.thresholds.resize(2 * chunks_ * loaded.per_chunk());

@@ -128,9 +128,9 @@ void GradiveqCycle::add_seen() {
 }
 
 void GradiveqCycle::find_in_background() {
-  learned_->done = background_.submit([learned = learned_.get(), keep = std::weak_ptr<Learned>(learned_), size = options_.size] {
-    const std::shared_ptr<Learned> alive = keep.lock();
-    if (!alive) return;
+  learned_->done = background_.submit([wanted = std::weak_ptr<Learned>(learned_), size = options_.size] {
+    const std::shared_ptr<Learned> learned = wanted.lock();
+    if (!learned) return;
     learned->basis = best_basis(learned->moments, size);
     learned->moments.clear();
     if (learned->basis) scale_back(*learned->basis, learned->scale);

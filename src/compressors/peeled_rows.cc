@@ -8,6 +8,7 @@
 #include "compressors/message.h"
 #include "compressors/peeling.h"
 #include "compressors/s2_memory.h"
+#include "core/divide.h"
 #include "kernels/hash.h"
 #include "kernels/rows.h"
 #include "kernels/statistics.h"
@@ -19,8 +20,6 @@ namespace {
 constexpr int kExactBits = 24;                // integers that a float holds
 constexpr double kFirstGuess = 1.0 / 16;      // share of the rows, before anything is known
 constexpr std::uint64_t kSliceElements = 64;  // of a row, for one thread
-
-std::uint64_t divided_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 // One piece's place in the message.
 struct PieceTable {

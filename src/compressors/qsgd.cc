@@ -110,7 +110,7 @@ void Qsgd::encode(Piece& piece, const kernels::Magnitudes& /*magnitudes*/, std::
   kernels::pack(codes, options_.bits, writer.take(writer.left()));
   if (piece.has_residual())
     for_each_bucket(encoded, values, [&](std::span<const std::byte> packed, float step, std::span<float> bucket) {
-      kernels::look_up_subtract(packed, options_.bits, {2 * levels(), step}, bucket);
+      kernels::look_up_add(packed, options_.bits, {2 * levels(), -step}, bucket);
     });
 }
 

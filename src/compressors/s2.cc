@@ -71,8 +71,9 @@ std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter) co
 }
 
 S2Mode S2::choose(const RowSpace& space, const Context& context) const {
+  if (options_.mode != S2Mode::kAuto) return options_.mode;
   RowsSeen seen;
-  if (options_.mode != S2Mode::kAuto || !expected(space, seen)) return options_.mode == S2Mode::kAuto ? S2Mode::kExact : options_.mode;
+  if (!expected(space, seen)) return S2Mode::kExact;
   S2Mode best = S2Mode::kExact;
   const Link link = context.link.is_known() ? context.link : kUsualLink;
   const auto seconds = [&](S2Mode mode) {

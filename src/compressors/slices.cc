@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "core/divide.h"
+
 namespace thinwire {
 namespace {
 
 constexpr std::size_t kBlockEntries = 65536;
-
-std::size_t divided(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -38,11 +38,11 @@ Slices::Slices(const Parameter& parameter, Axis axis, std::size_t longest) {
       length_ = kernel;
       break;
   }
-  parts_ = divided(length_ / grain, std::max<std::size_t>(longest / grain, 1));
-  entries_ = divided(length_ / grain, parts_) * grain;
+  parts_ = divided_up(length_ / grain, std::max<std::size_t>(longest / grain, 1));
+  entries_ = divided_up(length_ / grain, parts_) * grain;
 }
 
-std::size_t Slices::count(std::size_t elements) const { return divided(elements, line()) * parts_ * stride_; }
+std::size_t Slices::count(std::size_t elements) const { return divided_up(elements, line()) * parts_ * stride_; }
 
 std::size_t Slices::block_slices() const { return std::max<std::size_t>(kBlockEntries / entries_, 1); }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 
+#include "core/divide.h"
 #include "kernels/rows.h"
 #include "kernels/statistics.h"
 #include "thinwire/errors.h"
@@ -12,8 +13,6 @@ namespace thinwire {
 namespace {
 
 constexpr std::uint64_t kBits = 32;  // rows of a word
-
-std::uint64_t divided_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 std::uint64_t words_of_block(std::uint64_t row) { return std::max<std::uint64_t>(1, kChunkElements / (kBits * row)); }
 

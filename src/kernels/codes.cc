@@ -370,11 +370,6 @@ struct Add {
     return hn::Add(load(out, i), entries);
   }
 };
-struct Subtract {
-  HWY_INLINE Vector<float> operator()(const float* out, std::size_t i, Vector<float> entries) const {
-    return hn::Sub(load(out, i), entries);
-  }
-};
 
 template <std::size_t kBits, class Operation, class Entries>
 struct LookingUp {
@@ -403,7 +398,7 @@ void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t>
 
 ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
                    std::span<std::byte> packed) {
-  ClusterSums clusters = with_constant_bits<kMaxClusterBits>(bits, [&](auto constant) HWY_ATTR {
+  ClusterSums clusters = with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
     std::conditional_t<(constant() <= kMostComparedBits), Assigning<constant()>, Searching<constant()>> assigning(thresholds);
     for_each_group(values.size(), assigning, Column(values), CodesToPack<constant()>(packed));
     return assigning.total();
@@ -437,18 +432,11 @@ void look_up(std::span<const std::byte> packed, int bits, std::span<const float>
 void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   look_up_with<Add>(packed, bits, table, out);
 }
-void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
-                      std::span<float> values) {
-  look_up_with<Subtract>(packed, bits, table, values);
-}
 void compute(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
   compute_with<Replace>(packed, bits, levels, out);
 }
 void compute_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
   compute_with<Add>(packed, bits, levels, out);
-}
-void compute_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
-  compute_with<Subtract>(packed, bits, levels, values);
 }
 
 }  // namespace
@@ -464,10 +452,8 @@ HWY_EXPORT(unpack);
 HWY_EXPORT(assign);
 HWY_EXPORT(look_up);
 HWY_EXPORT(look_up_add);
-HWY_EXPORT(look_up_subtract);
 HWY_EXPORT(compute);
 HWY_EXPORT(compute_add);
-HWY_EXPORT(compute_subtract);
 
 void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(pack)(codes, bits, packed);
@@ -485,18 +471,11 @@ void look_up(std::span<const std::byte> packed, int bits, std::span<const float>
 void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(look_up_add)(packed, bits, table, out);
 }
-void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
-                      std::span<float> values) {
-  HWY_DYNAMIC_DISPATCH(look_up_subtract)(packed, bits, table, values);
-}
 void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(compute)(packed, bits, levels, out);
 }
 void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(compute_add)(packed, bits, levels, out);
-}
-void look_up_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values) {
-  HWY_DYNAMIC_DISPATCH(compute_subtract)(packed, bits, levels, values);
 }
 
 }  // namespace thinwire::kernels

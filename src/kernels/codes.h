@@ -12,7 +12,6 @@
 namespace thinwire::kernels {
 
 inline constexpr int kMaxCodeBits = 8;
-inline constexpr int kMaxClusterBits = 8;
 
 constexpr std::size_t packed_bytes(std::size_t elements, int bits) { return (elements * bits + 7) / 8; }
 
@@ -22,22 +21,20 @@ void unpack(std::span<const std::byte> packed, int bits, std::span<std::uint8_t>
 
 // What assign() learns of its clusters: sums of values (float accuracy over 16 lanes) and counts, by code.
 struct ClusterSums {
-  float sum[1 << kMaxClusterBits] = {};
-  std::uint32_t count[1 << kMaxClusterBits] = {};
+  float sum[1 << kMaxCodeBits] = {};
+  std::uint32_t count[1 << kMaxCodeBits] = {};
 };
 
 // The code of a value is the number of thresholds below it (value > threshold), so codes ascend with values. Writes
-// the packed codes, returns sums and counts. thresholds: ascending, 2^bits - 1 of them; bits 1 to kMaxClusterBits. Up to 4
+// the packed codes, returns sums and counts. thresholds: ascending, 2^bits - 1 of them; bits 1 to kMaxCodeBits. Up to 4
 // bits each threshold is compared; from 5 on a value searches its code in as many steps as there are bits.
 // Pre: values finite.
 ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
                    std::span<std::byte> packed);
 
-// table: 2^bits entries. out[i] = table[code i]; out[i] += table[code i]; values[i] -= table[code i].
+// table: 2^bits entries. out[i] = table[code i]; out[i] += table[code i].
 void look_up(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);
 void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);
-void look_up_subtract(std::span<const std::byte> packed, int bits, std::span<const float> table,
-                      std::span<float> values);
 
 // The same for evenly spaced tables, of codes up to `largest`, which is even: its middle means 0, and neighbours are a step
 // apart. Codes above count as `largest`.
@@ -47,6 +44,5 @@ struct Levels {
 };
 void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
 void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
-void look_up_subtract(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> values);
 
 }  // namespace thinwire::kernels
