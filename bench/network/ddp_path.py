@@ -5,40 +5,22 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
+from bench.network import workers
 from bench.training.network import Namespaces
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-_LONGEST = 1800  # seconds
 _ALONE = "(no exchange)"  # the backward pass itself, which every other row contains
 
 
 def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, lanes: int) -> list[dict]:
     """A row for each spec: seconds from the backward's start until all gradients are there."""
-    processes = []
-    for rank in range(net.workers):
-        job = {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes}
-        environment = os.environ | {
-            "RANK": str(rank), "WORLD_SIZE": str(net.workers), "MASTER_ADDR": net.address(0), "MASTER_PORT": "29500",
-            "GLOO_SOCKET_IFNAME": net.interface, "OMP_NUM_THREADS": "1"}
-        processes.append(subprocess.Popen(
-            [*net.command_prefix(rank), sys.executable, "-m", "bench.network.ddp_path", json.dumps(job)], cwd=REPOSITORY,
-            env=environment, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True))
-    try:
-        out, _ = processes[0].communicate(timeout=_LONGEST)
-        codes = [process.wait(timeout=60) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(codes):
-        raise RuntimeError(f"workers of the DDP backward ended with {codes}")
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return workers.run(net, "bench.network.ddp_path",
+                       {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes})
 
 
 def _shapes(elements: int) -> list[tuple[int, ...]]:

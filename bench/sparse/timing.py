@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 
+from bench.network import workers
 from bench.training.network import Namespaces
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-_LONGEST = 1800  # seconds
 _WARM_UP = 2
 TORCH = "(torch, sparse tensors)"  # what DDP does without a hook
 
 
 def measure(net: Namespaces, specs: list[str], width: int, repetitions: int) -> list[dict]:
     """A row for each spec."""
-    processes = []
-    for rank in range(net.workers):
-        job = {"specs": specs, "width": width, "repetitions": repetitions, "interface": net.interface}
-        environment = os.environ | {
-            "RANK": str(rank), "WORLD_SIZE": str(net.workers), "MASTER_ADDR": net.address(0), "MASTER_PORT": "29500",
-            "GLOO_SOCKET_IFNAME": net.interface, "OMP_NUM_THREADS": "1"}
-        processes.append(subprocess.Popen(
-            [*net.command_prefix(rank), sys.executable, "-m", "bench.sparse.timing", json.dumps(job)], cwd=REPOSITORY,
-            env=environment, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True))
-    try:
-        out, _ = processes[0].communicate(timeout=_LONGEST)
-        codes = [process.wait(timeout=60) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(codes):
-        raise RuntimeError(f"workers ended with {codes}")
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return workers.run(net, "bench.sparse.timing",
+                       {"specs": specs, "width": width, "repetitions": repetitions, "interface": net.interface})
 
 
 def _work(job: dict) -> None:
@@ -95,12 +76,13 @@ def _work(job: dict) -> None:
             run(reducer.measure_link(0))
         bucket = torch.empty(kind.rows * job["width"])
         seconds, before = [], wire_bytes()
+        measuring = reducer.counters()["traffic_bytes"]
         for step in range(steps):
             bucket.copy_(inputs[step % 4].view(-1))
             seconds.append(timed(lambda: run(reducer.reduce(bucket, [0], 0, 1.0))))
             if step == 0 and not ("sketch" in spec or "casq" in spec or "bf16" in spec):
                 torch.testing.assert_close(bucket.view_as(expected), expected, rtol=1e-3, atol=1e-3)
-        report(spec, seconds, reducer.counters()["traffic_bytes"] / steps, wire_bytes() - before)
+        report(spec, seconds, (reducer.counters()["traffic_bytes"] - measuring) / steps, wire_bytes() - before)
     dist.destroy_process_group()
 
 

@@ -30,11 +30,6 @@ bool has_feedback(const std::string& spec) {
   return canonical.find("feedback=on") != std::string::npos || canonical.find("feedback=flush") != std::string::npos;
 }
 
-// What makes a few steps and short parameters show what a compressor does.
-std::string beginning_of(const CompressorInfo& info) {
-  return info.name + ":" + (info.name == "gradiveq" ? "learn=1,lag=0,slice=48,ratio=4,smallest=16," : "");
-}
-
 // The sanitizers are slow, and look for what goes wrong alike whatever the numbers are.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool kEveryCombination = false;

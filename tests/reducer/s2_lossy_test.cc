@@ -171,6 +171,35 @@ TEST(S2Stage, RefusesOtherModes) {
   EXPECT_EQ(canonical_spec("s2:mode=exact/casq:bits=2").find("s2:mode=exact,"), 0u);
 }
 
+bool uses(const std::vector<float>& gradient, std::size_t row) { return gradient[row * kRow] != 0; }
+
+// A list of rows, padded to whole floats: a byte of kind, then a bitmap, or gaps in bytes of seven bits.
+std::size_t support_of(const std::vector<float>& gradient) {
+  std::size_t gaps = 0, gap = 0;
+  for (std::size_t r = 0; r < kRows; ++r, ++gap) {
+    if (!uses(gradient, r)) continue;
+    gaps += gap < 128 ? 1 : 2;
+    gap = static_cast<std::size_t>(-1);
+  }
+  return (1 + std::min(gaps, 4 * ((kRows + 31) / 32)) + 3) / 4 * 4;
+}
+
+// Of split: elements of the longest shard on its way to an owner, and of the longest of the owners' sums.
+std::pair<std::size_t, std::size_t> longest_shards(const Gradients& inputs) {
+  std::vector<std::size_t> sent(inputs.size() * inputs.size()), owned(inputs.size());
+  std::size_t u = 0;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    bool any = false;
+    for (std::size_t w = 0; w < inputs.size(); ++w) {
+      if (!uses(inputs[w], r)) continue;
+      any = true;
+      sent[w * inputs.size() + u % inputs.size()] += kRow;
+    }
+    if (any) owned[u++ % inputs.size()] += kRow;
+  }
+  return {*std::ranges::max_element(sent), *std::ranges::max_element(owned)};
+}
+
 std::uint64_t payload_of(const std::string& spec, const Gradients& inputs) {
   Workers workers(embedding(), static_cast<int>(inputs.size()), {.compressor = spec});
   Gradients gradients = inputs;
@@ -200,6 +229,15 @@ TEST(S2Bits, FollowTheFormulas) {
     for (const auto& gradient : inputs) most = std::max(most, union_rows({gradient}));
     EXPECT_EQ(payload_of("coordinates", inputs), 16 + most * (8 + 4 * kRow));
     EXPECT_EQ(payload_of("none", inputs), 4 * kRows * kRow);
+    // Gather and split: sizes, then a header, the list of rows, and what it says.
+    std::size_t gathered = 0, supports = 0;
+    for (const auto& gradient : inputs) {
+      gathered = std::max(gathered, 8 + support_of(gradient) + 4 * kRow * union_rows({gradient}));
+      supports = std::max(supports, 8 + support_of(gradient));
+    }
+    EXPECT_EQ(payload_of("s2:mode=gather", inputs), 8 + gathered);
+    const auto [sent, owned] = longest_shards(inputs);
+    EXPECT_EQ(payload_of("s2:mode=split", inputs), 8 + supports + 4 * (workers * sent + owned));
     (void)workers;
   }
 }

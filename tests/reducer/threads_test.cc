@@ -23,7 +23,7 @@ constexpr bool kWithoutFeedbackToo = true;
 std::vector<std::string> specs() {
   std::vector<std::string> all;
   for (const CompressorInfo& info : compressors()) {
-    std::vector<std::string> of_row = {info.name + ":"};
+    std::vector<std::string> of_row = {beginning_of(info)};
     for (const SpecParameter& parameter : info.parameters) {
       if (parameter.name != "feedback" && parameter.name != "reduce") continue;
       std::vector<std::string> extended;

@@ -35,10 +35,12 @@ def table(title: str, stats: dict[str, Any]) -> str:
         ("ratio", _text(stats["ratio"])),
         ("compressed", _text(stats["compressed_share"], " of the elements")),
         ("error", _text(stats["compression_error"], " of the energy")),
-        ("rows", f"{stats['row_bytes'] / 1e6:.4g} MB of what was sent; {stats['fallbacks']:,} times too dense for it"),
         ("non-finite", f"{stats['non_finite']:,} of {stats['reductions']:,} buckets"),
         ("time", seconds),
     ]
+    if stats["row_bytes"] or stats["fallbacks"]:
+        told = f"{stats['row_bytes'] / 1e6:.4g} MB of what was sent; {stats['fallbacks']:,} times too dense for it"
+        rows.insert(-2, ("rows", told))
     return "\n".join([title, *(f"  {name:<11}{value}" for name, value in rows)])
 
 
