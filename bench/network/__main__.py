@@ -22,6 +22,7 @@ _LINKS = "100mbit,1gbit,10gbit"
 _ELEMENTS = "1000000,25600000"
 _MPI = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
 _DDP = f"plain;bf16;powersgd;{';'.join(_MPI.split(';')[1:])}"
+_DDP_LANES = 4
 # Of a link's rate, what TCP's payload can have: full segments with their headers and the gaps between frames.
 _PAYLOAD_SHARE = 1448 / 1514
 _HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "/limit", "speed-up", "MB sent", "counted", "even Gb/s"]
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repetitions", type=int, default=5, help="of which the median counts (default 5)")
     add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
     add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")
-    add("--lanes", type=int, default=4, help="of thinwire (default 4)")
+    add("--lanes", type=int, help="of thinwire (default: through MPI chosen by a trial, in DDP 4)")
     add("--out", type=Path, default=Path("out/network"), help="folder for network.json and network.svg")
     return result
 
@@ -69,7 +70,7 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
         found += mpi_path.measure(net, spec, elements, arguments.repetitions, arguments.lanes)
     if arguments.ddp:
         _tell(f"{link.name}, {elements:,} elements, DDP")
-        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes)
+        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes or _DDP_LANES)
     plains = {row["path"]: row["seconds"] for row in reversed(found) if row["compressor"] == "plain"}
     seen, rows = set(), []
     for row in found:

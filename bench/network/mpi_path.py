@@ -23,15 +23,15 @@ exec ip netns exec {stem}$rank unshare --uts sh -c "hostname worker$rank && $*"
 """
 
 
-def measure(net: Namespaces, spec: str, elements: int, repetitions: int, lanes: int) -> list[dict]:
+def measure(net: Namespaces, spec: str, elements: int, repetitions: int, lanes: int | None) -> list[dict]:
     """Rows of the plain sum and of `spec`, measured in turns."""
     with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
         agent = Path(folder, "agent")
         agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))
         agent.chmod(0o755)
         report = json.loads(_run(net, agent, ["--compressor", spec, "--elements", str(elements), "--json",
-                                              "--repetitions", str(repetitions), "--lanes", str(lanes),
-                                              "--interface", net.interface]))
+                                              "--repetitions", str(repetitions), "--interface", net.interface,
+                                              *(["--lanes", str(lanes)] if lanes else [])]))
     common = {"path": "MPI", "repetitions": repetitions}
     return [
         {**common, "compressor": "plain", "seconds": report["plain_seconds"],
@@ -39,7 +39,7 @@ def measure(net: Namespaces, spec: str, elements: int, repetitions: int, lanes: 
         {**common, "compressor": spec, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
          "traffic_bytes": report["traffic_bytes"], "wire_bytes": report["wire_bytes"],
          "break_even_gbps": report["break_even_gbps"], "first_seconds": report["first_seconds"],
-         "codec_seconds": report["codec_seconds"]},
+         "codec_seconds": report["codec_seconds"], "lanes": report["lanes"], "bucket_elements": report["bucket_elements"]},
     ]
 
 

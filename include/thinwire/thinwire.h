@@ -6,6 +6,7 @@
 #include "thinwire/errors.h"
 #include "thinwire/layout.h"
 #include "thinwire/link.h"
+#include "thinwire/pipelining.h"
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"

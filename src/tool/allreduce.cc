@@ -7,6 +7,7 @@
 #include <exception>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -21,6 +22,8 @@ namespace thinwire::tool {
 namespace {
 
 using Lanes = std::vector<std::unique_ptr<Communicator>>;
+
+constexpr int kPlainLanes = 4;  // more do not make uncompressed sums faster
 
 // Everybody's largest, or sum.
 double agree(CollectiveKind kind, double mine, Communicator& communicator) {
@@ -44,7 +47,7 @@ double processor_seconds() {
 // Reduces a gradient bucket by bucket, each in its lane; lanes are threads.
 class Pass {
  public:
-  Pass(Reducer& reducer, std::span<float> gradient, Lanes& lanes) : reducer_(reducer), gradient_(gradient), lanes_(lanes) {}
+  Pass(Reducer& reducer, std::span<float> gradient, std::span<std::unique_ptr<Communicator>> lanes) : reducer_(reducer), gradient_(gradient), lanes_(lanes) {}
 
   void run() {
     {
@@ -79,7 +82,7 @@ class Pass {
 
   Reducer& reducer_;
   std::span<float> gradient_;
-  Lanes& lanes_;
+  std::span<std::unique_ptr<Communicator>> lanes_;
   std::mutex mutex_;
   std::exception_ptr failure_;
 };
@@ -90,35 +93,34 @@ class Measurement {
       : lanes_(lanes),
         options_(options),
         trace_(trace),
-        plain_(reducer("none", kBucketElements)),
-        compressed_(reducer(options.compressor, options.bucket_elements)),
+        plain_(reducer("none", kBucketElements, plain_lanes())),
         gradient_(gradient_like(options.elements, lanes[0]->rank())),
         buffer_(gradient_.size()) {}
 
   AllreduceFigures run() {
-    pass(plain_);  // touches memory, opens connections
-    Reduction probe = compressed_.measure_link();
-    thinwire::run(probe, *lanes_[0]);
-    figures_.link = compressed_.link();
+    pass(plain_, plain_lanes());  // touches memory, opens connections
     const std::vector<float> exact = buffer_;
-    figures_.first_seconds = pass(compressed_);
+    divide();
+    Reducer compressed = reducer(options_.compressor, figures_.bucket_elements, figures_.lanes);
+    figures_.link = measure_link(compressed);
+    figures_.first_seconds = pass(compressed, figures_.lanes);
     compare_means();
     figures_.nmse_mean = error_against(exact);
-    const Counters plain_before = plain_.counters(), before = compressed_.counters();
+    const Counters plain_before = plain_.counters(), before = compressed.counters();
     double on_wire = 0, plain_on_wire = 0;
     processor_seconds_ = 0;
     for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
       const double first = wire_bytes();
-      figures_.plain_seconds.push_back(pass(plain_));
+      figures_.plain_seconds.push_back(pass(plain_, plain_lanes()));
       figures_.plain_processor_seconds += std::exchange(processor_seconds_, 0);
       const double second = wire_bytes();
       if (trace_) trace_->take();
-      figures_.seconds.push_back(pass(compressed_));
+      figures_.seconds.push_back(pass(compressed, figures_.lanes));
       figures_.processor_seconds += std::exchange(processor_seconds_, 0);
       plain_on_wire += second - first;
       on_wire += wire_bytes() - second;
     }
-    count(plain_before, before);
+    count(plain_before, plain_.counters(), before, compressed.counters());
     if (options_.interface) {
       figures_.wire_bytes = mean_over_workers(on_wire / options_.repetitions, *lanes_[0]);
       figures_.plain_wire_bytes = mean_over_workers(plain_on_wire / options_.repetitions, *lanes_[0]);
@@ -127,24 +129,92 @@ class Measurement {
   }
 
  private:
-  Reducer reducer(const std::string& compressor, std::uint64_t bucket_elements) {
+  int plain_lanes() const { return options_.lanes.value_or(kPlainLanes); }
+
+  // Fills in what options leave open.
+  void divide() {
+    constexpr std::array kDivisors = {1, 2, 5, 10, 20, 40};  // of kBucketElements, into whole chunks
+    constexpr std::array kLanes = {1, 2, 3, 4, 6, kMostChosenLanes};
+    std::vector<int> buckets, lanes(kLanes.begin(), kLanes.end());
+    for (const int divisor : kDivisors) buckets.push_back(buckets_of(kBucketElements / divisor));
+    if (options_.bucket_elements) buckets = {buckets_of(*options_.bucket_elements)};
+    if (options_.lanes) lanes = {*options_.lanes};
+    const bool is_open = lanes.size() > 1 || buckets.front() != buckets.back();
+    if (is_open && lanes_[0]->world_size() > 1) figures_.cost = measure_cost();
+    const Pipelining chosen = choose_pipelining(figures_.cost.value_or(ReductionCost{}), buckets, lanes);
+    const auto at = std::ranges::find(buckets, chosen.buckets) - buckets.begin();
+    figures_.bucket_elements = options_.bucket_elements.value_or(kBucketElements / kDivisors[static_cast<std::size_t>(at)]);
+    figures_.buckets = chosen.buckets;
+    figures_.lanes = chosen.lanes;
+  }
+
+  int buckets_of(std::uint64_t bucket_elements) const {
+    return static_cast<int>((options_.elements + bucket_elements - 1) / bucket_elements);
+  }
+
+  // Two divisions in one lane: what they differ by is what buckets cost.
+  ReductionCost measure_cost() {
+    constexpr std::uint64_t kFine = 10;
+    const Trial coarse = attempt(kBucketElements), fine = attempt(kBucketElements / kFine);
+    const double more = std::max(buckets_of(kBucketElements / kFine) - buckets_of(kBucketElements), 1);
+    const double bucket = std::max(fine.seconds - coarse.seconds, 0.0) / more;
+    const double computing = std::clamp((fine.processor_seconds - coarse.processor_seconds) / more, 0.0, bucket);
+    const double wire = coarse.seconds - coarse.codec_seconds - buckets_of(kBucketElements) * bucket;
+    const auto slowest = [&](double mine) { return agree(CollectiveKind::kMax, mine, *lanes_[0]); };
+    return {.codec_seconds = slowest(coarse.codec_seconds),
+            .wire_seconds = slowest(std::max(wire, 0.0)),
+            .bucket_codec_seconds = slowest(computing),
+            .bucket_wait_seconds = slowest(bucket - computing)};
+  }
+
+  struct Trial {
+    double seconds = 0;
+    double codec_seconds = 0;
+    double processor_seconds = 0;
+  };
+
+  // The better of two passes in one lane, after one that trains.
+  Trial attempt(std::uint64_t bucket_elements) {
+    Reducer one_lane = reducer(options_.compressor, bucket_elements, 1);
+    measure_link(one_lane);
+    pass(one_lane, 1);
+    Trial best{.seconds = std::numeric_limits<double>::infinity()};
+    for (int repetition = 0; repetition < 2; ++repetition) {
+      const Counters before = one_lane.counters();
+      processor_seconds_ = 0;
+      const double seconds = pass(one_lane, 1);
+      const Counters after = one_lane.counters();
+      if (seconds < best.seconds)
+        best = {seconds, after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds,
+                processor_seconds_ / options_.workers_of_process};
+    }
+    return best;
+  }
+
+  Link measure_link(Reducer& reducer) {
+    Reduction probe = reducer.measure_link();
+    thinwire::run(probe, *lanes_[0]);
+    return reducer.link();
+  }
+
+  Reducer reducer(const std::string& compressor, std::uint64_t bucket_elements, int lanes) {
     return Reducer(bucket_layout(options_.elements, bucket_elements),
                    {.compressor = compressor,
                     .seed = options_.seed,
                     .rank = lanes_[0]->rank(),
                     .world_size = lanes_[0]->world_size(),
-                    .lanes = options_.lanes,
+                    .lanes = lanes,
                     .threads = options_.threads,
                     .trace = trace_});
   }
 
   // Seconds from when all workers are there until the last is done.
-  double pass(Reducer& reducer) {
+  double pass(Reducer& reducer, int lanes) {
     std::ranges::copy(gradient_, buffer_.begin());
     agree(CollectiveKind::kMax, 0, *lanes_[0]);
     const double processor_before = processor_seconds();
     const auto start = std::chrono::steady_clock::now();
-    Pass(reducer, buffer_, lanes_).run();
+    Pass(reducer, buffer_, std::span(lanes_).first(static_cast<std::size_t>(lanes))).run();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     processor_seconds_ += processor_seconds() - processor_before;
     return agree(CollectiveKind::kMax, seconds, *lanes_[0]);
@@ -179,8 +249,7 @@ class Measurement {
     return error / energy;
   }
 
-  void count(const Counters& plain_before, const Counters& before) {
-    const Counters plain = plain_.counters(), after = compressed_.counters();
+  void count(const Counters& plain_before, const Counters& plain, const Counters& before, const Counters& after) {
     const auto each = [&](double total) { return mean_over_workers(total / options_.repetitions, *lanes_[0]); };
     figures_.plain_traffic_bytes = each(plain.traffic_bytes - plain_before.traffic_bytes);
     figures_.traffic_bytes = each(after.traffic_bytes - before.traffic_bytes);
@@ -193,7 +262,6 @@ class Measurement {
   const AllreduceOptions& options_;
   Trace* trace_;
   Reducer plain_;
-  Reducer compressed_;
   const std::vector<float> gradient_;
   std::vector<float> buffer_;
   double processor_seconds_ = 0;  // in the passes since it was last taken

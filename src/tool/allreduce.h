@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "thinwire/communicator.h"
+#include "thinwire/pipelining.h"
 #include "thinwire/reducer.h"
 #include "thinwire/trace.h"
 
@@ -16,8 +17,8 @@ namespace thinwire::tool {
 struct AllreduceOptions {
   std::string compressor;
   std::uint64_t elements = 25'600'000;
-  std::uint64_t bucket_elements = 655'360;  // 2.5 MiB; uncompressed: kBucketElements
-  int lanes = 4;
+  std::optional<std::uint64_t> bucket_elements;  // uncompressed: kBucketElements
+  std::optional<int> lanes;                      // what is not given is chosen by what a trial costs
   int threads = 1;  // of a worker, that encode and decode for all its lanes
   int repetitions = 7;
   int workers_of_process = 1;  // that share its processor time
@@ -26,7 +27,13 @@ struct AllreduceOptions {
   std::optional<std::string> interface;  // whose counter is read
 };
 
+inline constexpr int kMostChosenLanes = 8;
+
 struct AllreduceFigures {
+  std::uint64_t bucket_elements = 0;
+  int buckets = 0;
+  int lanes = 0;
+  std::optional<ReductionCost> cost;  // of the trial, if there was one
   std::vector<double> seconds;        // by repetition, of the slowest worker
   std::vector<double> plain_seconds;  // likewise, by uncompressed sums
   double first_seconds = 0;           // the first reduction, in which clusters are trained; of the slowest worker
@@ -41,7 +48,7 @@ struct AllreduceFigures {
   std::optional<double> nmse_mean;  // of the first mean, against the uncompressed one
 };
 
-// Called by all workers, each with its ends of options.lanes groups. The last reduction goes to `trace`, if there is one.
+// Called by all workers, each with its ends of options.lanes groups, or of kMostChosenLanes. The last reduction goes to `trace`, if there is one.
 // Throws Error if workers' means differ in any bit.
 AllreduceFigures measure_allreduce(std::vector<std::unique_ptr<Communicator>>& lanes, const AllreduceOptions& options, Trace* trace);
 

@@ -33,6 +33,7 @@ struct Options {
   double timeout = 300;
   bool json = false;
 
+  int groups() const { return measured.lanes.value_or(kMostChosenLanes); }
   std::chrono::milliseconds patience() const { return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * timeout)); }
 };
 
@@ -52,6 +53,14 @@ struct Report {
 std::optional<double> if_known(const Link& link, double value) { return link.is_known() ? std::optional(value) : std::nullopt; }
 
 ordered_json number(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
+
+ordered_json trial_json(const std::optional<ReductionCost>& cost) {
+  if (!cost) return nullptr;
+  return {{"codec_seconds", cost->codec_seconds},
+          {"wire_seconds", cost->wire_seconds},
+          {"bucket_codec_seconds", cost->bucket_codec_seconds},
+          {"bucket_wait_seconds", cost->bucket_wait_seconds}};
+}
 
 void print_json(const Report& report, const Options& options) {
   const AllreduceFigures& figures = report.figures;
@@ -73,8 +82,9 @@ void print_json(const Report& report, const Options& options) {
                             {"plain_processor_seconds", figures.plain_processor_seconds},
                             {"first_seconds", figures.first_seconds},
                             {"nmse_mean", number(figures.nmse_mean)},
-                            {"lanes", options.measured.lanes},
-                            {"bucket_elements", options.measured.bucket_elements},
+                            {"lanes", figures.lanes},
+                            {"bucket_elements", figures.bucket_elements},
+                            {"trial", trial_json(figures.cost)},
                             {"repetitions", options.measured.repetitions}}
                    .dump(2)
             << '\n';
@@ -101,6 +111,12 @@ void print_for_people(const Report& report, const Options& options) {
   table.add({"encoding and decoding", seconds(figures.codec_seconds) + " of all lanes together"});
   table.add({"processor time of a worker", seconds(figures.processor_seconds) + " instead of " +
                                                seconds(figures.plain_processor_seconds)});
+  const auto count = [](int number, const char* what) { return std::to_string(number) + what + (number == 1 ? "" : "s"); };
+  table.add({"cut into", count(figures.buckets, " bucket") + " in " + count(figures.lanes, " lane") +
+                             (figures.cost ? ", chosen by a trial:" : "")});
+  if (const auto& cost = figures.cost)
+    table.add({"", "codec " + seconds(cost->codec_seconds) + ", wire " + seconds(cost->wire_seconds) + ", a bucket " +
+                       seconds(cost->bucket_codec_seconds + cost->bucket_wait_seconds) + " more"});
   if (figures.link.is_known())
     table.add({"the link, as measured", short_number(8e-9 * figures.link.bytes_per_second) + " Gb/s, " +
                                             seconds(figures.link.round_seconds) + " a round"});
@@ -150,7 +166,7 @@ void work(Lanes& lanes, const Options& options) {
   report.figures = measure_allreduce(lanes, options.measured, traced ? &trace : nullptr);
   const int rank = lanes[0]->rank();
   if (traced) {
-    const auto all = gather_texts(trace_rows(trace.take(), rank, options.measured.lanes), *lanes[0]);
+    const auto all = gather_texts(trace_rows(trace.take(), rank, report.figures.lanes), *lanes[0]);
     if (rank == 0) write_trace(*options.measured.trace, all);
   }
   if (rank != 0) return;
@@ -161,7 +177,7 @@ void run_threads(const Options& options) {
   std::vector<Lanes> workers(static_cast<std::size_t>(options.threads));
   Options of_each = options;
   of_each.measured.workers_of_process = options.threads;
-  for (int lane = 0; lane < options.measured.lanes; ++lane) {
+  for (int lane = 0; lane < options.groups(); ++lane) {
     auto ends = make_local_communicators(options.threads, options.patience());
     for (std::size_t rank = 0; rank < workers.size(); ++rank) workers[rank].push_back(std::move(ends[rank]));
   }
@@ -187,7 +203,7 @@ void run_threads(const Options& options) {
 void run_processes(const Options& options) {
   const MpiEnvironment environment;
   try {
-    auto lanes = make_mpi_communicators({.lanes = options.measured.lanes, .timeout = options.patience()});
+    auto lanes = make_mpi_communicators({.lanes = options.groups(), .timeout = options.patience()});
     work(lanes, options);
   } catch (const Error& error) {
     throw Error("worker " + std::to_string(environment.rank()) + ": " + error.what());
@@ -217,10 +233,10 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--workers", options->threads, "Threads of this process as workers, without MPI")
       ->type_name("W")
       ->check(whole_number(1, kMostWorkers));
-  app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default 655,360")
+  app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default: by a trial")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
-  app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default 4")->type_name("L")->check(whole_number(1, 64));
+  app->add_option("--lanes", measured.lanes, "Buckets on their way at once; default: by a trial")->type_name("L")->check(whole_number(1, 64));
   app->add_option("--threads", measured.threads, "Threads of each worker that encode and decode; default 1")
       ->type_name("T")
       ->check(whole_number(1, kMostThreads));
@@ -240,6 +256,8 @@ Command add_allreduce(CLI::App& tool) {
   app->footer(R"TEXT(Every worker has a gradient of its own. Uncompressed and compressed reductions take turns, after one of
 each that opens connections and trains clusters; uncompressed in buckets of 25 MiB, as DDP does. All workers' means are compared bit by bit.
   seconds          from when all workers are there until the last has the mean; medians
+  trial            without --bucket or --lanes: what one lane needed for codec and wire, and for each further
+                   bucket; the number of buckets and lanes is the best for that
   traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
   wire_bytes       with --interface: what its counter adds up to in one reduction, headers included
   codec_seconds    encoding and decoding in one reduction, over all lanes

@@ -30,7 +30,7 @@ Errors are one line on stderr; with --json, stdout holds JSON and nothing else.)
 
 int report(std::string message, int code) {
   std::ranges::replace(message, '\n', ' ');
-  std::cerr << "thinwire: error: " << message << '\n';
+  std::cerr << "thinwire: error: " + message + "\n";  // in one piece, since mpirun mixes what its workers say
   return code;
 }
 

@@ -78,6 +78,17 @@ def test_threads_of_a_worker_change_no_bit():
     assert succeed_in_json(*arguments, "--threads", 3)["nmse_mean"] == succeed_in_json(*arguments)["nmse_mean"]
 
 
+def test_buckets_and_lanes_are_chosen_by_a_trial():
+    arguments = ["allreduce", "--workers", 2, "--compressor", "casq:bits=2", "--elements", 1_000_000, "--repetitions", 1]
+    chosen = succeed_in_json(*arguments)
+    assert chosen["trial"]["codec_seconds"] > 0 and chosen["trial"]["wire_seconds"] >= 0
+    assert 1 <= chosen["lanes"] <= 8
+    assert 6_553_600 % chosen["bucket_elements"] == 0 and chosen["bucket_elements"] % 32_768 == 0
+    given = succeed_in_json(*arguments, "--bucket", 500_000, "--lanes", 2)
+    assert (given["trial"], given["lanes"], given["bucket_elements"]) == (None, 2, 500_000)
+    assert succeed_in_json(*arguments, "--bucket", 500_000)["bucket_elements"] == 500_000
+
+
 def test_one_worker_alone():
     report = succeed_in_json("allreduce", "--workers", 1, "--compressor", "none", "--elements", 10, "--repetitions", 1)
     assert report["traffic_bytes"] == 0
