@@ -64,29 +64,10 @@ const Layout& layout() {
   return instance;
 }
 
-// Starts from the memory after one step, whose number is `steps`.
-void begin(SpoiltGroup& group, std::vector<std::vector<ParameterState>> states, std::uint64_t steps) {
-  for (auto& state : states)
-    for (ParameterState& parameter : state) parameter.steps = steps;
-  group.load(states);
-}
-
-// Made once for every spec: to make a compressor costs more than what is to be tested.
-struct UsedGroup {
-  explicit UsedGroup(const std::string& spec) : group(layout(), {.compressor = spec}, 3, 1) {
-    begin(group, group.states(), 1);  // without training, which costs as much again
-    Input honest(nullptr, 0);
-    group.step("laplace", honest);
-    states = group.states();
-  }
-
-  SpoiltGroup group;
-  std::vector<std::vector<ParameterState>> states;
-};
-
 UsedGroup& used_group(const std::string& spec) {
   static std::map<std::string, UsedGroup> made;
-  return made.try_emplace(spec, spec).first->second;
+  if (!made.contains(spec)) made.emplace(spec, UsedGroup({layout(), {.compressor = spec}, 3, 1}, "laplace"));
+  return made.at(spec);
 }
 
 bool all_finite(const std::vector<float>& values) {
@@ -113,8 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<std::string> specs = fuzz::gathered_specs();
   fuzz::Input input(data, size);
   fuzz::UsedGroup& used = fuzz::used_group(specs[input.choose(specs.size())]);
-  fuzz::begin(used.group, used.states, 1 + input.number<std::uint8_t>());  // at 100 and 200 clusters are trained
+  fuzz::SpoiltGroup& group = used.begin_at(1 + input.number<std::uint8_t>());  // at 100 and 200 clusters are trained
   for (std::size_t steps = 1 + input.choose(3); steps > 0; --steps)
-    fuzz::step(used.group, testing::contents()[input.choose(testing::contents().size())], input);
+    fuzz::step(group, testing::contents()[input.choose(testing::contents().size())], input);
   return 0;
 }

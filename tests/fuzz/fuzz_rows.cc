@@ -19,20 +19,10 @@ const Layout& layout() {
   return instance;
 }
 
-struct UsedGroup {
-  explicit UsedGroup(const std::string& spec) : group(layout(), {.compressor = spec}, 3, 1, true) {
-    Input honest(nullptr, 0);
-    group.step("sparse", honest);
-    states = group.states();
-  }
-
-  SpoiltGroup group;
-  std::vector<std::vector<ParameterState>> states;
-};
-
 UsedGroup& used_group(const std::string& spec) {
   static std::map<std::string, UsedGroup> made;
-  return made.try_emplace(spec, spec).first->second;
+  if (!made.contains(spec)) made.emplace(spec, UsedGroup({layout(), {.compressor = spec}, 3, 1, true}, "sparse"));
+  return made.at(spec);
 }
 
 void step(SpoiltGroup& group, const std::string& content, Input& input) {
@@ -53,9 +43,8 @@ void step(SpoiltGroup& group, const std::string& content, Input& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace thinwire;
   fuzz::Input input(data, size);
-  fuzz::UsedGroup& used = fuzz::used_group(fuzz::kSpecs[input.choose(std::size(fuzz::kSpecs))]);
-  used.group.load(used.states);
+  fuzz::SpoiltGroup& group = fuzz::used_group(fuzz::kSpecs[input.choose(std::size(fuzz::kSpecs))]).begin_at(1);
   for (std::size_t steps = 1 + input.choose(3); steps > 0; --steps)
-    fuzz::step(used.group, fuzz::kContents[input.choose(std::size(fuzz::kContents))], input);
+    fuzz::step(group, fuzz::kContents[input.choose(std::size(fuzz::kContents))], input);
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "communicators/combine.h"
@@ -113,6 +114,29 @@ class SpoiltGroup {
   bool peers_may_refuse_;
   std::vector<std::unique_ptr<Reducer>> reducers_;
   testing::Gradients gradients_;
+};
+
+// A group that has taken a step. It is made once and used often: to make a compressor costs more than what is to be tested.
+class UsedGroup {
+ public:
+  UsedGroup(SpoiltGroup group, const std::string& content) : group_(std::move(group)), states_(group_.states()) {
+    begin_at(1);  // without training, which costs as much again
+    Input honest(nullptr, 0);
+    group_.step(content, honest);
+    states_ = group_.states();
+  }
+
+  // With the memory after that step, taken for the one of this number.
+  SpoiltGroup& begin_at(std::uint64_t steps) {
+    for (auto& state : states_)
+      for (ParameterState& parameter : state) parameter.steps = steps;
+    group_.load(states_);
+    return group_;
+  }
+
+ private:
+  SpoiltGroup group_;
+  std::vector<std::vector<ParameterState>> states_;
 };
 
 }  // namespace thinwire::fuzz
