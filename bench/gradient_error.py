@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -35,20 +35,28 @@ def build_network() -> nn.Module:
     )  # fmt: skip
 
 
-def record_gradients(
-    seed: int, steps: int, workers: int, batch: int, build: Callable[[], nn.Module] = build_network
-) -> tuple[list[np.ndarray], list[dict]]:
-    """Each worker's flat float32 gradient after `steps` steps of plain data-parallel training, and the layout."""
-    torch.manual_seed(seed)
-    network = build()
+def training_gradients(
+    seed: int, steps: int, workers: int, batch: int, network: nn.Module
+) -> Iterator[list[np.ndarray]]:
+    """Each worker's flat float32 gradient of every step of plain data-parallel training."""
     images = load("train")
     optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     order = Order(len(images), workers, batch, seed)
-    for indices in zip(*(order.batches(rank, steps + 1) for rank in range(workers))):
+    for indices in zip(*(order.batches(rank, steps) for rank in range(workers))):
         gradients = [_gradient(network, images, shard) for shard in indices]
+        yield [gradient.numpy() for gradient in gradients]
         _set_gradient(network, torch.stack(gradients).mean(0))
         optimiser.step()
-    return [gradient.numpy() for gradient in gradients], _layout(network)
+
+
+def record_gradients(
+    seed: int, steps: int, workers: int, batch: int, build: Callable[[], nn.Module] = build_network
+) -> tuple[list[np.ndarray], list[dict]]:
+    """Each worker's gradient after `steps` steps, and the layout."""
+    torch.manual_seed(seed)
+    network = build()
+    *_, gradients = training_gradients(seed, steps + 1, workers, batch, network)
+    return gradients, layout_of(network)
 
 
 def _gradient(network: nn.Module, images: Images, indices: torch.Tensor) -> torch.Tensor:
@@ -64,7 +72,7 @@ def _set_gradient(network: nn.Module, gradient: torch.Tensor) -> None:
         parameter.grad = part.view_as(parameter)
 
 
-def _layout(network: nn.Module) -> list[dict]:
+def layout_of(network: nn.Module) -> list[dict]:
     layout, offset = [], 0
     for name, parameter in network.named_parameters():
         layout.append({"name": name, "shape": list(parameter.shape), "offset": offset})
@@ -72,9 +80,9 @@ def _layout(network: nn.Module) -> list[dict]:
     return layout
 
 
-def kmeans_error(values: np.ndarray, levels: int) -> float:
-    """Squared error left by Lloyd's algorithm: the best of three starts, at levels that divide the number of values, the
-    sum of magnitudes, or the range evenly."""
+def kmeans(values: np.ndarray, levels: int) -> tuple[float, np.ndarray]:
+    """Squared error left by Lloyd's algorithm, and its levels: the best of three starts, at levels that divide the number of
+    values, the sum of magnitudes, or the range evenly."""
     values = np.sort(values.astype(np.float64))
     shares = (np.arange(levels) + 0.5) / levels
     magnitudes = np.cumsum(np.abs(values))
@@ -83,10 +91,10 @@ def kmeans_error(values: np.ndarray, levels: int) -> float:
         values[np.minimum(np.searchsorted(magnitudes, shares * magnitudes[-1]), len(values) - 1)],
         values[0] + shares * (values[-1] - values[0]),
     ]
-    return min(_lloyd(values, start) for start in starts)
+    return min((_lloyd(values, start) for start in starts), key=lambda found: found[0])
 
 
-def _lloyd(values: np.ndarray, centres: np.ndarray, rounds: int = 200) -> float:
+def _lloyd(values: np.ndarray, centres: np.ndarray, rounds: int = 200) -> tuple[float, np.ndarray]:
     sums, squares = (np.concatenate([[0.0], np.cumsum(values**power)]) for power in (1, 2))
     for _ in range(rounds):
         ends = np.concatenate([[0], np.searchsorted(values, (centres[1:] + centres[:-1]) / 2), [len(values)]])
@@ -95,7 +103,8 @@ def _lloyd(values: np.ndarray, centres: np.ndarray, rounds: int = 200) -> float:
         if np.allclose(moved, centres, rtol=1e-9, atol=0):
             break
         centres = moved
-    return float((np.diff(squares[ends]) - np.diff(sums[ends]) ** 2 / np.maximum(counts, 1)).sum())
+    error = float((np.diff(squares[ends]) - np.diff(sums[ends]) ** 2 / np.maximum(counts, 1)).sum())
+    return error, centres
 
 
 def reference_error(gradients: list[np.ndarray], layout: list[dict], bits: int) -> float:
@@ -103,7 +112,7 @@ def reference_error(gradients: list[np.ndarray], layout: list[dict], bits: int) 
     errors = []
     for gradient in gradients:
         ends = [entry["offset"] for entry in layout[1:]]
-        error = sum(kmeans_error(part, 2**bits) for part in np.split(gradient, ends))
+        error = sum(kmeans(part, 2**bits)[0] for part in np.split(gradient, ends))
         errors.append(error / float((gradient.astype(np.float64) ** 2).sum()))
     return statistics.mean(errors)
 
