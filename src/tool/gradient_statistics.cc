@@ -6,10 +6,12 @@
 #include <functional>
 #include <numeric>
 
+// LAPACK, as Fortran sees it; OpenBLAS contains it.
+extern "C" void dsyev_(const char* job, const char* triangle, const int* n, double* matrix, const int* stride, double* values,
+                       double* work, const int* work_size, int* info);
+
 namespace thinwire::tool {
 namespace {
-
-using Matrix = std::vector<std::vector<double>>;
 
 double dot(std::span<const float> a, std::span<const float> b) {
   double sum = 0;
@@ -17,39 +19,14 @@ double dot(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
-// Turns rows and columns p and q so that the entry between them becomes 0.
-void rotate(Matrix& a, std::size_t p, std::size_t q) {
-  const double tau = (a[q][q] - a[p][p]) / (2 * a[p][q]);
-  const double t = (tau >= 0 ? 1 : -1) / (std::abs(tau) + std::sqrt(1 + tau * tau));
-  const double c = 1 / std::sqrt(1 + t * t), s = t * c;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    const double kp = a[k][p], kq = a[k][q];
-    a[k][p] = c * kp - s * kq;
-    a[k][q] = s * kp + c * kq;
-  }
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    const double pk = a[p][k], qk = a[q][k];
-    a[p][k] = c * pk - s * qk;
-    a[q][k] = s * pk + c * qk;
-  }
-}
-
-// Of a symmetric matrix, by Jacobi's method.
-std::vector<double> eigenvalues(Matrix a) {
-  constexpr int kMostSweeps = 12;
-  double energy = 0;
-  for (const auto& row : a) energy += std::inner_product(row.begin(), row.end(), row.begin(), 0.0);
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
-    double off = 0;
-    for (std::size_t p = 0; p < a.size(); ++p)
-      for (std::size_t q = p + 1; q < a.size(); ++q) off += a[p][q] * a[p][q];
-    if (off <= 1e-18 * energy) break;
-    for (std::size_t p = 0; p < a.size(); ++p)
-      for (std::size_t q = p + 1; q < a.size(); ++q)
-        if (a[p][q] * a[p][q] > 1e-24 * energy) rotate(a, p, q);
-  }
-  std::vector<double> values;
-  for (std::size_t i = 0; i < a.size(); ++i) values.push_back(std::max(0.0, a[i][i]));
+// Of a symmetric matrix of n rows; nothing if LAPACK does not find them.
+std::vector<double> eigenvalues(std::vector<double> matrix, int n) {
+  std::vector<double> values(static_cast<std::size_t>(n)), work(3 * values.size());
+  const int work_size = static_cast<int>(work.size());
+  int info = 0;
+  dsyev_("N", "U", &n, matrix.data(), &n, values.data(), work.data(), &work_size, &info);
+  if (info != 0) return {};
+  for (double& value : values) value = std::max(0.0, value);
   return values;
 }
 
@@ -57,10 +34,10 @@ std::vector<double> spectrum_of(std::span<const float> values, std::uint64_t row
   if (rows < 2 || values.size() / rows < 2) return {};
   const std::size_t columns = values.size() / rows, taken = std::min<std::size_t>(rows, GradientStatistics::kMostRows);
   const auto row = [&](std::size_t i) { return values.subspan(i * rows / taken * columns, columns); };
-  Matrix products(taken, std::vector<double>(taken));
+  std::vector<double> products(taken * taken);
   for (std::size_t i = 0; i < taken; ++i)
-    for (std::size_t j = i; j < taken; ++j) products[i][j] = products[j][i] = dot(row(i), row(j));
-  std::vector<double> spectrum = eigenvalues(std::move(products));
+    for (std::size_t j = i; j < taken; ++j) products[i * taken + j] = products[j * taken + i] = dot(row(i), row(j));
+  std::vector<double> spectrum = eigenvalues(std::move(products), static_cast<int>(taken));
   std::sort(spectrum.begin(), spectrum.end(), std::greater<>());
   const double energy = std::accumulate(spectrum.begin(), spectrum.end(), 0.0);
   if (!(energy > 0)) return {};
