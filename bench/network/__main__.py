@@ -59,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
     add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")
     add("--lanes", type=int, help="of thinwire (default: through MPI chosen by a trial, in DDP 4)")
+    add("--layers", action="store_true", help="through MPI too, a gradient in layers like ResNet-50's, as in DDP")
+    add("--warm-up", type=int, default=1, help="through MPI, compressed reductions that do not count (default 1)")
     add("--out", type=Path, default=Path("out/network"), help="folder for network.json and network.svg")
     return result
 
@@ -67,7 +69,8 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
     found = []
     for spec in specs.split_specs(arguments.mpi):
         _tell(f"{link.name}, {elements:,} elements, MPI, {spec}")
-        found += mpi_path.measure(net, spec, elements, arguments.repetitions, arguments.lanes)
+        found += mpi_path.measure(net, spec, _shapes(elements, arguments.layers), arguments.repetitions, arguments.lanes,
+                                  arguments.warm_up)
     if arguments.ddp:
         _tell(f"{link.name}, {elements:,} elements, DDP")
         found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes or _DDP_LANES)
@@ -83,6 +86,10 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
         rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit or None,
                      "speedup": plain / row["seconds"] if plain and row["traffic_bytes"] else None})
     return rows
+
+
+def _shapes(elements: int, layers: bool) -> list[tuple[int, ...]]:
+    return ddp_path.shapes(elements) if layers else [(elements,)]
 
 
 def _tell(text: str) -> None:

@@ -23,7 +23,7 @@ def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, 
                        {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes})
 
 
-def _shapes(elements: int) -> list[tuple[int, ...]]:
+def shapes(elements: int) -> list[tuple[int, ...]]:
     """Layers like ResNet-50's (25.5 M parameters), as often or as small as it takes to have about so many elements."""
     layers = [(64, 3, 7, 7), (1000, 2048)]
     fan_in = 64
@@ -74,9 +74,9 @@ def _work(job: dict) -> None:
         def __init__(self) -> None:
             super().__init__()
             generator = torch.Generator().manual_seed(dist.get_rank())
-            shapes = _shapes(job["elements"])
-            self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
-            self.noise = [torch.randn(shape, generator=generator) for shape in shapes]
+            layers = shapes(job["elements"])
+            self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in layers)
+            self.noise = [torch.randn(shape, generator=generator) for shape in layers]
 
         def forward(self) -> torch.Tensor:
             # One node for each weight, so that gradients are there one after another, the last layer's first.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -23,14 +25,18 @@ exec ip netns exec {stem}$rank unshare --uts sh -c "hostname worker$rank && $*"
 """
 
 
-def measure(net: Namespaces, spec: str, elements: int, repetitions: int, lanes: int | None) -> list[dict]:
-    """Rows of the plain sum and of `spec`, measured in turns."""
+def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitions: int, lanes: int | None,
+            warm_up: int) -> list[dict]:
+    """Rows of the plain sum and of `spec`, measured in turns. A gradient of one shape is cut at will, others at layers."""
     with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
         agent = Path(folder, "agent")
         agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))
         agent.chmod(0o755)
-        report = json.loads(_run(net, agent, ["--compressor", spec, "--elements", str(elements), "--json",
-                                              "--repetitions", str(repetitions), "--interface", net.interface,
+        gradient = ["--elements", str(math.prod(shapes[0]))]
+        if len(shapes) > 1:
+            gradient = ["--layout", _write_layout(shapes, Path(folder, "layout.json"))]
+        report = json.loads(_run(net, agent, ["--compressor", spec, *gradient, "--json", "--interface", net.interface,
+                                              "--repetitions", str(repetitions), "--warm-up", str(warm_up),
                                               *(["--lanes", str(lanes)] if lanes else [])]))
     common = {"path": "MPI", "repetitions": repetitions}
     return [
@@ -41,6 +47,13 @@ def measure(net: Namespaces, spec: str, elements: int, repetitions: int, lanes: 
          "break_even_gbps": report["break_even_gbps"], "first_seconds": report["first_seconds"],
          "codec_seconds": report["codec_seconds"], "lanes": report["lanes"], "bucket_elements": report["bucket_elements"]},
     ]
+
+
+def _write_layout(shapes: list[tuple[int, ...]], path: Path) -> str:
+    ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))
+    layout = [{"name": f"layer{index}", "shape": shape, "offset": end} for index, (shape, end) in enumerate(zip(shapes, ends))]
+    path.write_text(json.dumps(layout))
+    return str(path)
 
 
 def _run(net: Namespaces, agent: Path, arguments: list[str]) -> str:

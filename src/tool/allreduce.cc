@@ -44,10 +44,18 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
+// A compressor, and how the gradient is cut for it.
+struct Division {
+  Reducer reducer;
+  std::vector<std::uint32_t> ends;  // of each bucket, the parameter behind its last
+  std::size_t lanes = 1;
+};
+
 // Reduces a gradient bucket by bucket, each in its lane; lanes are threads.
 class Pass {
  public:
-  Pass(Reducer& reducer, std::span<float> gradient, std::span<std::unique_ptr<Communicator>> lanes) : reducer_(reducer), gradient_(gradient), lanes_(lanes) {}
+  Pass(Division& division, std::span<float> gradient, Lanes& lanes)
+      : reducer_(division.reducer), ends_(division.ends), gradient_(gradient), lanes_(std::span(lanes).first(division.lanes)) {}
 
   void run() {
     {
@@ -62,8 +70,7 @@ class Pass {
   // The first failure is the cause; the other lanes' only follow from it.
   void serve(std::size_t lane) {
     try {
-      const std::size_t buckets = reducer_.layout().parameters().size();
-      for (std::size_t bucket = lane; bucket < buckets; bucket += lanes_.size()) reduce(bucket, lane);
+      for (std::size_t bucket = lane; bucket < ends_.size(); bucket += lanes_.size()) reduce(bucket, lane);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
@@ -73,14 +80,17 @@ class Pass {
 
   void reduce(std::size_t bucket, std::size_t lane) {
     const Layout& layout = reducer_.layout();
-    const auto values = gradient_.subspan(layout.offset(bucket), layout.parameters()[bucket].elements());
-    const std::array gradients = {
-        ParameterGradient{static_cast<std::uint32_t>(bucket), ElementType::kFloat32, std::as_writable_bytes(values)}};
+    std::vector<ParameterGradient> gradients;
+    for (std::uint32_t parameter = bucket > 0 ? ends_[bucket - 1] : 0; parameter < ends_[bucket]; ++parameter) {
+      const auto values = gradient_.subspan(layout.offset(parameter), layout.parameters()[parameter].elements());
+      gradients.push_back({parameter, ElementType::kFloat32, std::as_writable_bytes(values)});
+    }
     Reduction reduction = reducer_.reduce(gradients, static_cast<int>(lane));
     thinwire::run(reduction, *lanes_[lane]);
   }
 
   Reducer& reducer_;
+  std::span<const std::uint32_t> ends_;
   std::span<float> gradient_;
   std::span<std::unique_ptr<Communicator>> lanes_;
   std::mutex mutex_;
@@ -93,34 +103,35 @@ class Measurement {
       : lanes_(lanes),
         options_(options),
         trace_(trace),
-        plain_(reducer("none", kBucketElements, plain_lanes())),
+        plain_(division("none", kBucketElements, options.lanes.value_or(kPlainLanes))),
         gradient_(gradient_like(options.elements, lanes[0]->rank())),
         buffer_(gradient_.size()) {}
 
   AllreduceFigures run() {
-    pass(plain_, plain_lanes());  // touches memory, opens connections
+    pass(plain_);  // touches memory, opens connections
     const std::vector<float> exact = buffer_;
     divide();
-    Reducer compressed = reducer(options_.compressor, figures_.bucket_elements, figures_.lanes);
-    figures_.link = measure_link(compressed);
-    figures_.first_seconds = pass(compressed, figures_.lanes);
+    Division compressed = division(options_.compressor, figures_.bucket_elements, figures_.lanes);
+    figures_.link = measure_link(compressed.reducer);
+    figures_.first_seconds = pass(compressed);
     compare_means();
     figures_.nmse_mean = error_against(exact);
-    const Counters plain_before = plain_.counters(), before = compressed.counters();
+    for (int more = 1; more < options_.warm_up; ++more) pass(compressed);
+    const Counters plain_before = plain_.reducer.counters(), before = compressed.reducer.counters();
     double on_wire = 0, plain_on_wire = 0;
     processor_seconds_ = 0;
     for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
       const double first = wire_bytes();
-      figures_.plain_seconds.push_back(pass(plain_, plain_lanes()));
+      figures_.plain_seconds.push_back(pass(plain_));
       figures_.plain_processor_seconds += std::exchange(processor_seconds_, 0);
       const double second = wire_bytes();
       if (trace_) trace_->take();
-      figures_.seconds.push_back(pass(compressed, figures_.lanes));
+      figures_.seconds.push_back(pass(compressed));
       figures_.processor_seconds += std::exchange(processor_seconds_, 0);
       plain_on_wire += second - first;
       on_wire += wire_bytes() - second;
     }
-    count(plain_before, plain_.counters(), before, compressed.counters());
+    count(plain_before, plain_.reducer.counters(), before, compressed.reducer.counters());
     if (options_.interface) {
       figures_.wire_bytes = mean_over_workers(on_wire / options_.repetitions, *lanes_[0]);
       figures_.plain_wire_bytes = mean_over_workers(plain_on_wire / options_.repetitions, *lanes_[0]);
@@ -129,8 +140,6 @@ class Measurement {
   }
 
  private:
-  int plain_lanes() const { return options_.lanes.value_or(kPlainLanes); }
-
   // Fills in what options leave open.
   void divide() {
     constexpr std::array kDivisors = {1, 2, 5, 10, 20, 40};  // of kBucketElements, into whole chunks
@@ -148,9 +157,7 @@ class Measurement {
     figures_.lanes = chosen.lanes;
   }
 
-  int buckets_of(std::uint64_t bucket_elements) const {
-    return static_cast<int>((options_.elements + bucket_elements - 1) / bucket_elements);
-  }
+  int buckets_of(std::uint64_t bucket_elements) const { return static_cast<int>(buckets(bucket_elements).ends.size()); }
 
   // Two divisions in one lane: what they differ by is what buckets cost.
   ReductionCost measure_cost() {
@@ -173,17 +180,17 @@ class Measurement {
     double processor_seconds = 0;
   };
 
-  // The better of two passes in one lane, after one that trains.
+  // The better of two passes in one lane.
   Trial attempt(std::uint64_t bucket_elements) {
-    Reducer one_lane = reducer(options_.compressor, bucket_elements, 1);
-    measure_link(one_lane);
-    pass(one_lane, 1);
+    Division one_lane = division(options_.compressor, bucket_elements, 1);
+    measure_link(one_lane.reducer);
+    for (int passes = 0; passes < options_.warm_up; ++passes) pass(one_lane);
     Trial best{.seconds = std::numeric_limits<double>::infinity()};
     for (int repetition = 0; repetition < 2; ++repetition) {
-      const Counters before = one_lane.counters();
+      const Counters before = one_lane.reducer.counters();
       processor_seconds_ = 0;
-      const double seconds = pass(one_lane, 1);
-      const Counters after = one_lane.counters();
+      const double seconds = pass(one_lane);
+      const Counters after = one_lane.reducer.counters();
       if (seconds < best.seconds)
         best = {seconds, after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds,
                 processor_seconds_ / options_.workers_of_process};
@@ -197,24 +204,29 @@ class Measurement {
     return reducer.link();
   }
 
-  Reducer reducer(const std::string& compressor, std::uint64_t bucket_elements, int lanes) {
-    return Reducer(bucket_layout(options_.elements, bucket_elements),
-                   {.compressor = compressor,
-                    .seed = options_.seed,
-                    .rank = lanes_[0]->rank(),
-                    .world_size = lanes_[0]->world_size(),
-                    .lanes = lanes,
-                    .threads = options_.threads,
-                    .trace = trace_});
+  Buckets buckets(std::uint64_t bucket_elements) const {
+    return fill_buckets(options_.layout ? *options_.layout : bucket_layout(options_.elements, bucket_elements), bucket_elements);
+  }
+
+  Division division(const std::string& compressor, std::uint64_t bucket_elements, int lanes) const {
+    Buckets cut = buckets(bucket_elements);
+    const ReducerOptions options = {.compressor = compressor,
+                                    .seed = options_.seed,
+                                    .rank = lanes_[0]->rank(),
+                                    .world_size = lanes_[0]->world_size(),
+                                    .lanes = lanes,
+                                    .threads = options_.threads,
+                                    .trace = trace_};
+    return {Reducer(std::move(cut.layout), options), std::move(cut.ends), static_cast<std::size_t>(lanes)};
   }
 
   // Seconds from when all workers are there until the last is done.
-  double pass(Reducer& reducer, int lanes) {
+  double pass(Division& division) {
     std::ranges::copy(gradient_, buffer_.begin());
     agree(CollectiveKind::kMax, 0, *lanes_[0]);
     const double processor_before = processor_seconds();
     const auto start = std::chrono::steady_clock::now();
-    Pass(reducer, buffer_, std::span(lanes_).first(static_cast<std::size_t>(lanes))).run();
+    Pass(division, buffer_, lanes_).run();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     processor_seconds_ += processor_seconds() - processor_before;
     return agree(CollectiveKind::kMax, seconds, *lanes_[0]);
@@ -261,7 +273,7 @@ class Measurement {
   Lanes& lanes_;
   const AllreduceOptions& options_;
   Trace* trace_;
-  Reducer plain_;
+  Division plain_;
   const std::vector<float> gradient_;
   std::vector<float> buffer_;
   double processor_seconds_ = 0;  // in the passes since it was last taken

@@ -17,9 +17,11 @@ namespace thinwire::tool {
 struct AllreduceOptions {
   std::string compressor;
   std::uint64_t elements = 25'600'000;
+  std::optional<Layout> layout;  // of so many elements; without: parameters of a bucket each
   std::optional<std::uint64_t> bucket_elements;  // uncompressed: kBucketElements
   std::optional<int> lanes;                      // what is not given is chosen by what a trial costs
   int threads = 1;  // of a worker, that encode and decode for all its lanes
+  int warm_up = 1;  // compressed reductions before those that count
   int repetitions = 7;
   int workers_of_process = 1;  // that share its processor time
   std::uint64_t seed = 0;

@@ -13,6 +13,7 @@
 #include "thinwire/registry.h"
 #include "tool/allreduce.h"
 #include "tool/commands.h"
+#include "tool/layout_json.h"
 #include "tool/samples.h"
 #include "tool/table.h"
 #ifdef THINWIRE_MPI
@@ -29,6 +30,7 @@ constexpr std::uint64_t kMostWorkers = 64;  // that are threads
 
 struct Options {
   AllreduceOptions measured;
+  std::optional<std::string> layout;  // file
   int threads = 0;  // 0: the workers are MPI processes
   double timeout = 300;
   bool json = false;
@@ -85,6 +87,7 @@ void print_json(const Report& report, const Options& options) {
                             {"lanes", figures.lanes},
                             {"bucket_elements", figures.bucket_elements},
                             {"trial", trial_json(figures.cost)},
+                            {"warm_up", options.measured.warm_up},
                             {"repetitions", options.measured.repetitions}}
                    .dump(2)
             << '\n';
@@ -215,8 +218,13 @@ void run_processes(const Options&) {
 }
 #endif
 
-void run_allreduce(const Options& options) {
+void run_allreduce(Options& options) {
   canonical_spec(options.measured.compressor);
+  if (options.layout) {
+    options.measured.layout = read_layout(*options.layout, std::nullopt);
+    options.measured.elements = options.measured.layout->elements();
+    if (options.measured.elements == 0) throw Error(*options.layout + ": has no elements to average");
+  }
   options.threads ? run_threads(options) : run_processes(options);
 }
 
@@ -230,6 +238,9 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--elements", measured.elements, "Length of the gradient; default 25,600,000")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
+  app->add_option("--layout", options->layout, "The parameters, as JSON (see `thinwire exchange --help`), instead of --elements")
+      ->type_name("FILE")
+      ->excludes("--elements");
   app->add_option("--workers", options->threads, "Threads of this process as workers, without MPI")
       ->type_name("W")
       ->check(whole_number(1, kMostWorkers));
@@ -240,6 +251,9 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--threads", measured.threads, "Threads of each worker that encode and decode; default 1")
       ->type_name("T")
       ->check(whole_number(1, kMostThreads));
+  app->add_option("--warm-up", measured.warm_up, "Compressed reductions before those that count; default 1")
+      ->type_name("R")
+      ->check(whole_number(1, 10'000));
   app->add_option("--repetitions", measured.repetitions, "Of which the median counts; default 7")
       ->type_name("R")
       ->check(whole_number(1, 10'000));
@@ -254,7 +268,8 @@ Command add_allreduce(CLI::App& tool) {
       ->type_name("NAME");
   app->add_flag("--json", options->json, "Print one JSON object");
   app->footer(R"TEXT(Every worker has a gradient of its own. Uncompressed and compressed reductions take turns, after one of
-each that opens connections and trains clusters; uncompressed in buckets of 25 MiB, as DDP does. All workers' means are compared bit by bit.
+each that opens connections and trains clusters; uncompressed in buckets of 25 MiB, as DDP does. All workers' means are
+compared bit by bit. With a layout, every bucket ends with the parameter that fills it.
   seconds          from when all workers are there until the last has the mean; medians
   trial            without --bucket or --lanes: what one lane needed for codec and wire, and for each further
                    bucket; the number of buckets and lanes is the best for that

@@ -55,7 +55,7 @@ Placed placed(const json& entry, std::size_t index, const std::string& name) {
   return result;
 }
 
-void check_tiling(const std::vector<Placed>& all, std::uint64_t elements, const std::string& name) {
+void check_tiling(const std::vector<Placed>& all, std::optional<std::uint64_t> elements, const std::string& name) {
   std::uint64_t end = 0;
   for (const Placed& next : all) {
     const std::string title = "'" + next.parameter.name + "' begins at " + std::to_string(next.offset);
@@ -64,14 +64,14 @@ void check_tiling(const std::vector<Placed>& all, std::uint64_t elements, const 
     if (next.offset > end) refuse(name, title + before + ": every element must belong to a parameter");
     end = next.end;
   }
-  if (end != elements)
+  if (elements && end != *elements)
     refuse(name, "describes " + std::to_string(end) + " elements, and the gradient of a worker has " +
-                     std::to_string(elements));
+                     std::to_string(*elements));
 }
 
 }  // namespace
 
-Layout parse_layout(const std::string& text, std::uint64_t elements, const std::string& name) {
+Layout parse_layout(const std::string& text, std::optional<std::uint64_t> elements, const std::string& name) {
   const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!document.is_array())
     refuse(name, std::string(document.is_discarded() ? "is not JSON; " : "is not a list; ") + kForm);
@@ -90,7 +90,7 @@ Layout parse_layout(const std::string& text, std::uint64_t elements, const std::
   }
 }
 
-Layout read_layout(const std::filesystem::path& path, std::uint64_t elements) {
+Layout read_layout(const std::filesystem::path& path, std::optional<std::uint64_t> elements) {
   return parse_layout(read_text(path), elements, path.string());
 }
 

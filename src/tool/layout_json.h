@@ -3,16 +3,18 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "thinwire/layout.h"
 
 namespace thinwire::tool {
 
-// Parameters sorted by offset. They must tile [0, elements) exactly; extra keys are ignored. Throws Error.
-Layout read_layout(const std::filesystem::path& path, std::uint64_t elements);
+// Parameters sorted by offset. They must tile [0, elements) exactly, or without `elements` whatever they describe; extra keys
+// are ignored. Throws Error.
+Layout read_layout(const std::filesystem::path& path, std::optional<std::uint64_t> elements);
 
 // The same from text; `name` stands for it in errors.
-Layout parse_layout(const std::string& text, std::uint64_t elements, const std::string& name);
+Layout parse_layout(const std::string& text, std::optional<std::uint64_t> elements, const std::string& name);
 
 }  // namespace thinwire::tool

@@ -19,6 +19,19 @@ Layout bucket_layout(std::uint64_t elements, std::uint64_t bucket_elements) {
   return Layout(std::move(buckets));
 }
 
+Buckets fill_buckets(Layout layout, std::uint64_t bucket_elements) {
+  Buckets buckets{std::move(layout)};
+  std::uint64_t filled = 0;
+  const auto count = static_cast<std::uint32_t>(buckets.layout.parameters().size());
+  for (std::uint32_t parameter = 0; parameter < count; ++parameter) {
+    filled += buckets.layout.parameters()[parameter].elements();
+    if (filled < bucket_elements && parameter + 1 < count) continue;
+    buckets.ends.push_back(parameter + 1);
+    filled = 0;
+  }
+  return buckets;
+}
+
 std::vector<float> gradient_like(std::uint64_t elements, int worker) {
   constexpr std::uint64_t kBlock = 4096;
   std::mt19937_64 random(25 + static_cast<std::uint64_t>(worker));

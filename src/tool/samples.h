@@ -14,6 +14,15 @@ inline constexpr std::uint64_t kBucketElements = 6'553'600;
 // Parameters of one bucket each, two-dimensional where that comes out even.
 Layout bucket_layout(std::uint64_t elements, std::uint64_t bucket_elements);
 
+// What is reduced at a time: consecutive parameters of a layout.
+struct Buckets {
+  Layout layout;
+  std::vector<std::uint32_t> ends = {};  // of each bucket, the parameter behind its last
+};
+
+// Every bucket ends with the parameter that fills it.
+Buckets fill_buckets(Layout layout, std::uint64_t bucket_elements);
+
 // A gradient as training makes them: Gaussian, at scales that differ from block to block. The same in every run;
 // another one for every worker.
 std::vector<float> gradient_like(std::uint64_t elements, int worker = 0);

@@ -89,6 +89,23 @@ def test_buckets_and_lanes_are_chosen_by_a_trial():
     assert succeed_in_json(*arguments, "--bucket", 500_000)["bucket_elements"] == 500_000
 
 
+def test_a_layouts_parameters_fill_buckets(tmp_path):
+    layout = tmp_path / "layers.json"
+    shapes = [[40_000], [200, 300], [0], [150_000], [50_000]]
+    offsets = [0, 40_000, 100_000, 100_000, 250_000]
+    layout.write_text(json.dumps([{"name": f"p{i}", "shape": shape, "offset": offset}
+                                  for i, (shape, offset) in enumerate(zip(shapes, offsets))]))
+    arguments = ["allreduce", "--workers", 2, "--compressor", "casq:bits=2,reduce=gather", "--repetitions", 1,
+                 "--bucket", 100_000]
+    report = succeed_in_json(*arguments, "--layout", layout, "--lanes", 2, "--warm-up", 2)
+    assert (report["elements"], report["warm_up"]) == (300_000, 2)
+    # Buckets of 100,000, 150,000 and 50,000 elements, of 4, 5 and 2 chunks, sent to one other.
+    assert report["traffic_bytes"] == pytest.approx(sum(8 + 1 + 16 * c + n / 4 for n, c in [(100_000, 4), (150_000, 5),
+                                                                                            (50_000, 2)]), rel=1e-3)
+    assert "--elements" in fail(2, *arguments, "--layout", layout, "--elements", 300_000)
+    assert "nowhere" in fail(1, *arguments, "--layout", "nowhere.json")
+
+
 def test_one_worker_alone():
     report = succeed_in_json("allreduce", "--workers", 1, "--compressor", "none", "--elements", 10, "--repetitions", 1)
     assert report["traffic_bytes"] == 0

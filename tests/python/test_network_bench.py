@@ -18,7 +18,7 @@ from test_training_job import why_no_namespaces  # noqa: E402
 
 @pytest.mark.parametrize("elements", [1, 1000, 1_000_000, 25_600_000, 60_000_000])
 def test_layers_have_as_many_elements_as_asked_for(elements):
-    shapes = ddp_path._shapes(elements)
+    shapes = ddp_path.shapes(elements)
     assert sum(map(ddp_path._count, shapes)) == elements
     assert elements < 25_600_000 or (512, 512, 3, 3) in shapes
 
