@@ -7,13 +7,13 @@ import shlex
 import sys
 from pathlib import Path
 
-from bench import text
+from bench import ratings, text
 from bench.training import interrupts, network, rootless, specs, tasks
 from bench.training.settings import FASHION_MNIST, MODELS, Settings
 
 _DESCRIPTION = """\
-Trains a convolutional network on Fashion-MNIST, or a language model on real text,
-with PyTorch DDP, with one worker process per network namespace and a real,
+Trains a convolutional network on Fashion-MNIST, a language model on real text, or a recommender
+on ratings of movies, with PyTorch DDP, with one worker process per network namespace and a real,
 shaped link to each; once for each way of summing gradients. Prints a table, and writes
 OUT/results.json and OUT/report.html, a page with plots.
 """
@@ -49,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     add("--workers", type=_whole, default=4, metavar="N", help="worker processes (default 4)")
     add("--task", choices=list(tasks.TASKS), default=tasks.IMAGES,
         help="images: a VGG-like network on Fashion-MNIST; language-model: a word-level LSTM with a "
-             "large embedding on text of Debian's python3.11-doc, or of bible-kjv (default images)")
+             "large embedding on text of Debian's python3.11-doc, or of bible-kjv; recommender: "
+             "embeddings of users and movies, on MovieLens small in Debian's r-cran-dslabs, or on "
+             "ratings that are made up (default images)")
     add("--link", default="1gbit", metavar="RATE",
         help="100mbit, 1gbit, 10gbit or another rate, both ways for each worker; none: loopback, "
              "unshaped (default 1gbit)")
@@ -71,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     advanced = result.add_argument_group("advanced")
     add = advanced.add_argument
     add("--batch", type=_whole, metavar="N",
-        help="images, or sequences of 35 words, per worker and step "
+        help="images, sequences of 35 words, or ratings, per worker and step "
              f"({images.batch}, {_each('batch')})")
     add("--learning-rate", type=_positive, metavar="X",
         help=f"at its highest ({images.learning_rate}, {_each('learning_rate')})")
@@ -84,8 +86,9 @@ def parser() -> argparse.ArgumentParser:
     add("--timeout", type=_positive, default=120, metavar="S",
         help="seconds that a worker waits for the others (120)")
     add("--data", metavar="DATA",
-        help=f"images: folder of the IDX files ({FASHION_MNIST}); language-model: "
-             f"one of {', '.join(text.CORPORA)} (the first that is there)")
+        help=f"images: folder of the IDX files ({FASHION_MNIST}); else one of "
+             f"{', '.join(text.CORPORA)}, or one of {', '.join(ratings.SOURCES)} (the first "
+             "that is there)")
     return result
 
 

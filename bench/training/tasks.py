@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-from bench import text
+from bench import ratings, text
 from bench.training.settings import FASHION_MNIST
 
-IMAGES, LANGUAGE = "images", "language-model"
+IMAGES, LANGUAGE, RECOMMENDER = "images", "language-model", "recommender"
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ TASKS = {task.name: task for task in (
     Task(LANGUAGE, "language", model="word-level LSTM", find_data=text.find, describe_data=lambda name: f"real text ({name})",
          examples=20_000, embedding=True, optimizer="Adagrad", score="perplexity", scale=1, decimals=2, unit="",
          relative=True, logarithmic=True, learning_rate=0.05, batch=16, epochs=0.25, slow_epochs=0.04,
+         compressors=_SPARSE_COMPRESSORS),
+    Task(RECOMMENDER, "recommender", model="collaborative filter", find_data=ratings.find, describe_data=ratings.describe,
+         examples=90_000, embedding=True, optimizer="Adagrad", score="RMSE", scale=1, decimals=4, unit="",
+         relative=True, logarithmic=False, learning_rate=0.02, batch=256, epochs=2, slow_epochs=1,
          compressors=_SPARSE_COMPRESSORS),
 )}
 
