@@ -61,6 +61,36 @@ TEST(S2Sketch, FeedbackConvergesShrunkAndDivergesUnshrunk) {
   EXPECT_GT(unshrunk, 1e6 * shrunk);
 }
 
+// The squared distance from where a quadratic is least, after training on it, as a part of what it was at first. Each
+// worker's gradient is that of the rows it happens to use.
+double trained(const std::string& spec, float learning_rate, unsigned steps) {
+  Workers workers(embedding(), 2, {.compressor = spec});
+  std::vector<float> distance(kRows * kRow);
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (float& each : distance) each = normal(random);
+  const double at_first = energy(distance);
+  for (unsigned step = 0; step < steps; ++step) {
+    Gradients gradients = normal_rows(2, 0.2, step);
+    for (auto& gradient : gradients)
+      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = gradient[i] != 0 ? distance[i] : 0.0f;
+    workers.step(gradients);
+    for (std::size_t i = 0; i < distance.size(); ++i) distance[i] -= learning_rate * gradients[0][i];
+    if (!(energy(distance) < 1e6 * at_first)) break;
+  }
+  return energy(distance) / at_first;
+}
+
+TEST(S2Sketch, TrainingConvergesShrunkAndDivergesUnshrunk) {
+  constexpr float kRate = 0.1f;
+  constexpr unsigned kSteps = 400;
+  EXPECT_LT(trained("none", kRate, kSteps), 1e-6);
+  for (const std::string spec : {"s2:mode=sketch,ratio=0.25", "s2:mode=sketch,ratio=0.25,tables=3"}) {
+    EXPECT_LT(trained(spec, kRate, kSteps), 0.01) << spec;
+    EXPECT_FALSE(trained(spec + ",shrink=off", kRate, kSteps) < 1e3) << spec;
+  }
+}
+
 TEST(S2Sketch, LosesNothingOverAllSteps) {
   for (const std::string spec : {"s2:mode=sketch,ratio=0.3", "s2:mode=sketch,ratio=0.3,tables=3", "s2:mode=peel,feedback=on",
                                  "s2:mode=exact/casq:bits=2", "s2:mode=exact/casq:bits=2,reduce=scatter"}) {
