@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "compressors/golden_files.h"
+#include "kernels/targets.h"
 #include "reducer/workers.h"
 
 namespace thinwire::testing {
@@ -198,6 +199,18 @@ TEST(Golden, ExchangesAreDecodedToTheSameBits) {
     EXPECT_EQ(bytes_of(decoded(good.spec, read_file(good.name + ".bin"))), mean) << good.name;
     EXPECT_EQ(bytes_of(today.mean), mean) << good.name << ", by today's encoder";
   }
+}
+
+TEST(Golden, EverySimdTargetSaysTheSame) {
+  for (const std::string& target : kernels::available_targets()) {
+    kernels::force_target(target);
+    for (const Good& good : good_files()) {
+      const Exchanged today = exchange(good.spec);
+      EXPECT_EQ(bytes_of(today.mean), read_file(good.name + "_mean.f32")) << good.name << ", " << target;
+      EXPECT_EQ(today.arrived, read_file(good.name + ".bin")) << good.name << ", " << target;
+    }
+  }
+  kernels::force_target("");
 }
 
 TEST(Golden, LosslessOnesHoldTheExactMean) {
