@@ -30,31 +30,32 @@ def installed() -> list[str]:
     return [name for name, path in (("python-doc", PYTHON_DOC), ("king-james", KING_JAMES)) if path.exists()]
 
 
-def available() -> str:
-    """The first corpus that is installed; ValueError where there is none."""
-    if names := installed():
-        return names[0]
-    raise ValueError("no text: install Debian's python3.11-doc, or bible-kjv with bible-kjv-text")
+def find(name: str | None = None) -> str:
+    """The corpus of this name; for None the first that is installed. ValueError where it is not there."""
+    if name is not None and name not in CORPORA:
+        raise ValueError(f"corpus {name!r}: expected one of {', '.join(CORPORA)}")
+    found = [each for each in installed() if name in (None, each)]
+    if not found:
+        raise ValueError("no text: install Debian's python3.11-doc, or bible-kjv with bible-kjv-text")
+    return found[0]
 
 
 def load(name: str | None = None) -> Corpus:
-    """A corpus by name; None: the first that is installed. ValueError where it is not there."""
-    name = name or available()
-    tokens = _TOKEN.findall(_text(name))
+    """As `find()` finds it."""
+    name = find(name)
+    tokens = _TOKEN.findall(_python_doc() if name == "python-doc" else _king_james())
     ranks = {word: rank for rank, (word, _) in enumerate(Counter(tokens).most_common())}
     return Corpus(name, np.fromiter((ranks[token] for token in tokens), np.int64, len(tokens)), len(ranks))
 
 
-def _text(name: str) -> str:
-    if name == "python-doc":
-        files = sorted(PYTHON_DOC.rglob("*.txt"))
-        if not files:
-            raise ValueError(f"no text in {PYTHON_DOC}: install Debian's python3.11-doc")
-        return "\n".join(file.read_text(errors="replace") for file in files)
-    if name == "king-james":
-        if not KING_JAMES.exists():
-            raise ValueError(f"no {KING_JAMES}: install Debian's bible-kjv and bible-kjv-text")
-        out = subprocess.run([KING_JAMES, "-f", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                             check=True).stdout
-        return "\n".join(line.partition(" ")[2] for line in out.splitlines())
-    raise ValueError(f"corpus {name!r}: expected one of {', '.join(CORPORA)}")
+def _python_doc() -> str:
+    files = sorted(PYTHON_DOC.rglob("*.txt"))
+    if not files:
+        raise ValueError(f"no text in {PYTHON_DOC}: install Debian's python3.11-doc")
+    return "\n".join(file.read_text(errors="replace") for file in files)
+
+
+def _king_james() -> str:
+    out = subprocess.run([KING_JAMES, "-f", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                         check=True).stdout
+    return "\n".join(line.partition(" ")[2] for line in out.splitlines())

@@ -64,7 +64,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Pyth
 }
 debian_has() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
-# missing_packages required|optional: the names
+# Whether a package's files were put below build/unpacked; every package has such a folder.
+unpacked_has() { [ -d "build/unpacked/usr/share/doc/$1" ]; }
+
+# missing_packages required|optional|unpacked: the names
 missing_packages() {
   local kind package check
   while IFS='|' read -r kind package check _; do
@@ -74,7 +77,7 @@ missing_packages() {
       # shellcheck disable=SC2086  # a command with its arguments
       (eval $check) >/dev/null 2>&1 </dev/null || echo "$package"
     else
-      debian_has "$package" || echo "$package"
+      debian_has "$package" || unpacked_has "$package" || echo "$package"
     fi
   done <scripts/packages.txt
 }
@@ -98,6 +101,24 @@ install_packages() {
   $admin DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "$@"
 }
 
+# Takes nobody's rights, but Debian's lists of packages. What could not be had once is not tried at every call.
+unpack_packages() {
+  local package
+  for package in $(missing_packages unpacked); do
+    [ ! -e "build/unpacked/$package.tried" ] || continue
+    mkdir -p build/unpacked
+    touch "build/unpacked/$package.tried"
+    (cd build/unpacked && apt-get -q download "$package" && dpkg-deb -x "$package"_*.deb . && rm "$package"_*.deb) || true
+  done
+}
+
+left_out() {
+  local package
+  for package in "$@"; do
+    note "left out, as $package is missing: $(sed -n "s/^[a-z]* *| *$package *|.*| *//p" scripts/packages.txt)"
+  done
+}
+
 machine_packages() {
   local admin required optional package
   required=$(missing_packages required | xargs)
@@ -116,9 +137,9 @@ machine_packages() {
     required=$(missing_packages required | xargs)
     optional=$(missing_packages optional | xargs)
   fi
-  for package in $optional; do
-    note "left out, as $package is missing: $(sed -n "s/^optional *| *$package *|.*| *//p" scripts/packages.txt)"
-  done
+  unpack_packages
+  # shellcheck disable=SC2046,SC2086  # lists of words
+  left_out $optional $(missing_packages unpacked)
   if [ -n "$required" ]; then
     note "missing here, and not to be installed by this user: $required"
     note "    sudo apt-get install $required"

@@ -7,15 +7,15 @@ import shlex
 import sys
 from pathlib import Path
 
-from bench import text
+from bench import ratings, text
 from bench.training import interrupts, network, rootless, specs, tasks
 from bench.training.settings import FASHION_MNIST, MODELS, Settings
 
 _DESCRIPTION = """\
-Trains a convolutional network on Fashion-MNIST, or a language model on real text, with
-PyTorch DDP, with one worker process per network namespace and a real, shaped link to each; once
-for each way of summing gradients. Prints a table, and writes OUT/results.json and
-OUT/report.html, a page with plots.
+Trains a convolutional network on Fashion-MNIST, a language model on real text, or a recommender
+on ratings of movies, with PyTorch DDP, with one worker process per network namespace and a real,
+shaped link to each; once for each way of summing gradients. Prints a table, and writes
+OUT/results.json and OUT/report.html, a page with plots.
 """
 _EPILOG = """\
 compressors:
@@ -49,18 +49,21 @@ def parser() -> argparse.ArgumentParser:
     add("--workers", type=_whole, default=4, metavar="N", help="worker processes (default 4)")
     add("--task", choices=list(tasks.TASKS), default=tasks.IMAGES,
         help="images: a VGG-like network on Fashion-MNIST; language-model: a word-level LSTM with a "
-             "large embedding on text of Debian's python3.11-doc, or of bible-kjv (default images)")
+             "large embedding on text of Debian's python3.11-doc, or of bible-kjv; recommender: "
+             "embeddings of users and movies, on MovieLens small in Debian's r-cran-dslabs, or on "
+             "ratings that are made up (default images)")
     add("--link", default="1gbit", metavar="RATE",
         help="100mbit, 1gbit, 10gbit or another rate, both ways for each worker; none: loopback, "
              "unshaped (default 1gbit)")
     add("--compressors", nargs="+", metavar="SPEC",
-        help=f"what to compare (default {images.compressors}; for the language model "
+        help=f"what to compare (default {images.compressors}; for the other tasks "
              f"{tasks.TASKS[tasks.LANGUAGE].compressors})")
     add("--model", choices=MODELS, default="vgg",
         help="vgg: 4.3 M parameters, most of them in fully connected layers; resnet: 2.8 M, all in convolutions (default vgg)")
     add("--epochs", type=_positive, metavar="X",
-        help=f"passes over the training data, fractions allowed (default {images.epochs}; "
-             f"{images.slow_epochs} on links below 300mbit; less for the language model)")
+        help=f"passes over the training data, fractions allowed (default {images.epochs}, "
+             f"{images.slow_epochs} on links below 300mbit; for the other tasks "
+             f"{_each('epochs')}, {_each('slow_epochs')})")
     add("--seeds", type=_whole, default=1, metavar="N",
         help="repeat with N seeds; each gives all compressors the same initial weights and "
              "batches, and differences get an interval (default 1)")
@@ -70,20 +73,28 @@ def parser() -> argparse.ArgumentParser:
     advanced = result.add_argument_group("advanced")
     add = advanced.add_argument
     add("--batch", type=_whole, metavar="N",
-        help="images, or sequences of 35 words, per worker and step (32, 16)")
-    add("--learning-rate", type=_positive, metavar="X", help="at its highest (0.05)")
+        help="images, sequences of 35 words, or ratings, per worker and step "
+             f"({images.batch}, {_each('batch')})")
+    add("--learning-rate", type=_positive, metavar="X",
+        help=f"at its highest ({images.learning_rate}, {_each('learning_rate')})")
     add("--train-limit", type=_whole, metavar="N", help="only the first N training examples")
     add("--test-limit", type=_whole, metavar="N", help="only the first N test examples")
     add("--sparse-embedding", action="store_true",
-        help="language model: gradients of the embedding are sparse tensors")
-    add("--corpus", choices=text.CORPORA, help="language model: which text (the first installed)")
+        help="gradients of embeddings are sparse tensors")
     add("--evaluations", type=_whole, default=5, metavar="N",
-        help="tests of the accuracy per training (5)")
+        help="tests of the score per training (5)")
     add("--timeout", type=_positive, default=120, metavar="S",
         help="seconds that a worker waits for the others (120)")
-    add("--data", default=FASHION_MNIST, metavar="DIR",
-        help=f"folder of the IDX files ({FASHION_MNIST})")
+    add("--data", metavar="DATA",
+        help=f"images: folder of the IDX files ({FASHION_MNIST}); else one of "
+             f"{', '.join(text.CORPORA)}, or one of {', '.join(ratings.SOURCES)} (the first "
+             "that is there)")
     return result
+
+
+def _each(default: str) -> str:
+    """Of the tasks other than images."""
+    return ", ".join(f"{getattr(task, default):g}" for task in tasks.TASKS.values() if task.name != tasks.IMAGES)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -92,23 +103,19 @@ def settings_of(options: argparse.Namespace) -> Settings:
     task = tasks.TASKS[options.task]
     compressors = specs.split_specs(" ".join(options.compressors or [task.compressors]))
     specs.check(compressors)
-    corpus = options.corpus
-    if task.name == tasks.LANGUAGE:
-        corpus = corpus or text.available()
-    elif not Path(options.data, "train-images-idx3-ubyte.gz").exists():
-        raise ValueError(f"no Fashion-MNIST in {options.data}: install Debian's "
-                         "dataset-fashion-mnist (in non-free), or name a folder with --data")
+    data = task.find_data(options.data)
     slow = link.shaped and link.bits_per_second < _SLOW_LINK
     epochs = options.epochs or (task.slow_epochs if slow else task.epochs)
     batch = options.batch or task.batch
     result = Settings(
         workers=options.workers, link=link.name, compressors=compressors, epochs=epochs,
         seeds=list(range(options.seeds)), batch=batch,
-        learning_rate=options.learning_rate or task.learning_rate, data=options.data, train_limit=options.train_limit,
+        learning_rate=options.learning_rate or task.learning_rate, data=data, train_limit=options.train_limit,
         test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout,
-        task=task.name, model=options.model, corpus=corpus, sparse_embedding=options.sparse_embedding)
-    if (options.train_limit or 60_000) < options.workers * batch:
-        raise ValueError(f"{options.train_limit} training examples are less than one step of "
+        task=task.name, model=options.model, sparse_embedding=options.sparse_embedding)
+    examples = options.train_limit or task.examples
+    if examples < options.workers * batch:
+        raise ValueError(f"{examples} training examples are less than one step of "
                          f"{options.workers} workers and {batch} each")
     return result
 

@@ -11,7 +11,7 @@ from bench.training.launcher import Workers
 from bench.training.progress import Progress
 from bench.training.results import Results, summarise
 from bench.training.settings import Settings
-from bench.training.tasks import task_of
+from bench.training.tasks import TASKS, task_of
 
 
 def run(settings: Settings, out: Path, command: list[str], earlier: list[dict]) -> Results:
@@ -19,6 +19,7 @@ def run(settings: Settings, out: Path, command: list[str], earlier: list[dict]) 
     begin = time.monotonic()
     results = Results(settings, command, {"link": settings.link}, runs=list(earlier))
     progress = Progress(len(settings.seeds) * len(settings.compressors) - len(earlier))
+    progress.say(f"Data: {TASKS[settings.task].describe_data(settings.data)}")
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         place = _open_network(settings, stack, progress, results)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from bench import text
-from bench.training import data
 from bench.training.settings import Place, Settings
 from bench.training.trainer import Trainer
 
@@ -18,13 +15,7 @@ SEQUENCE = 35  # words
 _WIDTH, _HIDDEN = 128, 128
 _HEAD = 2000  # most frequent words, whose softmax is over all; the rest share a class and have a narrower one
 _TEST_SHARE = 0.05
-_QUICK_TEST_SEQUENCES, _TEST_SEQUENCES = 256, 1024
-_TEST_BATCH = 32
-
-
-@functools.cache
-def corpus(name: str | None) -> text.Corpus:
-    return text.load(name)
+_TEST_SEQUENCES = 1024
 
 
 class WordModel(nn.Module):
@@ -42,11 +33,6 @@ class WordModel(nn.Module):
         return self.softmax(hidden.flatten(0, 1), following.flatten()).loss
 
 
-def make_model(settings: Settings, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return WordModel(corpus(settings.corpus).vocabulary, settings.sparse_embedding)
-
-
 class Sequences:
     """Stretches of SEQUENCE words, by their number."""
 
@@ -61,37 +47,32 @@ class Sequences:
         return self._words[places], self._words[places + 1]
 
 
-class LanguageTrainer(Trainer):
-    """Trains on a corpus; its score is the perplexity of text that it has not seen."""
+class TaskTrainer(Trainer):
+    """Its score is the perplexity of text that was not trained on."""
+
+    quick_test_count, test_batch = 256, 32
 
     def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
-        words = torch.from_numpy(corpus(settings.corpus).words)
+        corpus = text.load(settings.data)
+        self._vocabulary = corpus.vocabulary
+        words = torch.from_numpy(corpus.words)
         split = int(len(words) * (1 - _TEST_SHARE))
         self.train_text, self.test_text = Sequences(words[:split]), Sequences(words[split:])
+        super().__init__(settings, place, len(self.train_text), min(len(self.test_text), _TEST_SEQUENCES))
 
-    def order(self, seed: int) -> data.Order:
-        count = min(len(self.train_text), self.settings.train_limit or len(self.train_text))
-        return data.Order(count, self.settings.workers, self.settings.batch, seed)
+    def make_model(self, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return WordModel(self._vocabulary, self.settings.sparse_embedding)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Adagrad: rows without a gradient stay as they are, whether gradients are dense or sparse."""
         return torch.optim.Adagrad(model.parameters(), self.settings.learning_rate)
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, indices: torch.Tensor) -> float:
-        optimizer.zero_grad()
-        loss = model(*self.train_text.batch(indices))
-        loss.backward()
-        optimizer.step()
-        return loss.item()
+    def loss(self, model: nn.Module, indices: torch.Tensor) -> torch.Tensor:
+        return model(*self.train_text.batch(indices))
 
-    @torch.inference_mode()
-    def test(self, model: nn.Module, quick: bool) -> float:
-        """Perplexity; each worker reads its share."""
-        count = min(len(self.test_text), self.settings.test_limit or _TEST_SEQUENCES, _QUICK_TEST_SEQUENCES if quick else _TEST_SEQUENCES)
-        mine = torch.arange(self.place.rank, count, self.settings.workers)
-        total = torch.zeros(2, dtype=torch.float64)
-        for part in mine.split(_TEST_BATCH):
-            total += torch.tensor([model(*self.test_text.batch(part)).item() * len(part), len(part)], dtype=torch.float64)
-        dist.all_reduce(total)
-        return math.exp((total[0] / total[1]).item())
+    def test_sum(self, model: nn.Module, indices: torch.Tensor) -> float:
+        return model(*self.test_text.batch(indices)).item() * len(indices)
+
+    def score(self, mean: float) -> float:
+        return math.exp(mean)

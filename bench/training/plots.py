@@ -37,7 +37,7 @@ def colours(names: Sequence[str]) -> dict[str, str]:
 
 
 def score_over_time(runs: list[dict], colour: dict[str, str]) -> str:
-    """Test score (accuracy in per cent, perplexity) over seconds of training; a line per training."""
+    """Test score (accuracy in per cent, perplexity, RMSE) over seconds of training; a line per training."""
     task = task_of(runs[0] if runs else {})
     scale = task.scale
     axes = _axes("seconds of training", f"test {task.score}{',' + task.unit if task.unit else ''}")
@@ -47,9 +47,9 @@ def score_over_time(runs: list[dict], colour: dict[str, str]) -> str:
                   [scale * score for _, score in run["accuracies"]],
                   color=colour[run["compressor"]], marker="o", markersize=3.5,
                   **_many(runs, run))
-    if task.relative:
+    if task.logarithmic:
         axes.set_yscale("log")
-    else:
+    elif not task.relative:
         best = max((scale * score for run in runs for _, score in run["accuracies"]), default=100)
         lowest = min((scale * run["accuracies"][0][1] for run in runs), default=0)
         axes.set_ylim(bottom=max(lowest - 2, best - 30), top=best + 2)

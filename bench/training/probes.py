@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from bench.training.replica import Replica
-from bench.training.trainer import Trainer, make_task_model
+from bench.training.trainer import Trainer
 
 _LINK_SECONDS = 0.8
 _LINK_WARM_UP_SECONDS = 0.2  # bursts and slow start are not the link's rate
@@ -95,7 +95,7 @@ def compress_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup) -> f
 
 def _step_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup,
                   communicates: bool) -> float:
-    replica = Replica(make_task_model(trainer.settings, 0), spec, alone)
+    replica = Replica(trainer.make_model(0), spec, alone)
     optimizer = trainer.optimizer(replica.ddp)
     indices = torch.arange(trainer.settings.batch)
     warm_up = replica.warm_up_steps if communicates else _WARM_UP_STEPS

@@ -40,6 +40,10 @@ def _bytes_a_step(row: dict) -> float:
     return row["arithmetic_bytes_per_step"] if measured is None else measured
 
 
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _task_of_rows(rows: list[dict]) -> Task:
     return task_of(rows[0] if rows else {})
 
@@ -87,7 +91,7 @@ def _lead(results: dict) -> str:
     settings, network, task = results["settings"], results["network"], _task(results)
     steps = results["runs"][0]["steps"] if results["runs"] else network.get("steps", 0)
     text = (f"{settings['workers']} workers trained a {_model(settings, task)} of "
-            f"{network['elements'] / 1e6:.1f} M parameters on {task.data} with PyTorch DDP, "
+            f"{network['elements'] / 1e6:.1f} M parameters on {task.describe_data(settings['data'])} with PyTorch DDP, "
             f"{steps} steps of {settings['workers']} × {settings['batch']} examples, once for each "
             "way of summing their gradients. Initial weights and batches were the same for all. ")
     row, plain = best(results["summary"]), _plain(results["summary"])
@@ -152,7 +156,7 @@ def _plots(rows: list[dict], runs: list[dict], colour: dict[str, str]) -> str:
     names = [(colour[row["compressor"]], row["compressor"]) for row in rows]
     several = any(row["accuracy_interval"] is not None for row in rows)
     cards = [
-        (f"{_task_of_rows(rows).score.capitalize()} over time", "Further left is sooner. Seconds of training, tests left "
+        (f"{_capital(_task_of_rows(rows).score)} over time", "Further left is sooner. Seconds of training, tests left "
          "out; the curve uses a part of the test data, its last point all of them.", names,
          plots.score_over_time(runs, colour)),
         ("Loss over bytes", "Further left is less traffic for the same loss. Mean of 25 steps; "
@@ -163,7 +167,7 @@ def _plots(rows: list[dict], runs: list[dict], colour: dict[str, str]) -> str:
          [(shade, phase) for phase, shade in plots.PHASES.items()], plots.step_split(rows)),
     ]
     if several:
-        cards.append((f"{_task_of_rows(rows).score.capitalize()} against plain", "Mean over seeds with its 95 % interval: the "
+        cards.append((f"{_capital(_task_of_rows(rows).score)} against plain", "Mean over seeds with its 95 % interval: the "
                       "seeds are paired, with the same weights and batches.", [],
                       plots.score_differences(rows, colour)))
     return "".join(_card(*card) for card in cards)
@@ -189,7 +193,7 @@ def _details(results: dict) -> str:
          f"{1e3 * network['all_reduce_limit_seconds']:.0f} ms at that rate "
          f"({network['all_reduce_over_limit']:.2f} times)"),
         ("Training", f"{settings['epochs']:g} epochs, {len(settings['seeds'])} seed(s), "
-         f"{'Adagrad' if _task(results).relative else 'SGD with momentum'}, learning rate up to {settings['learning_rate']:g}, one cycle"),
+         f"{_task(results).optimizer}, learning rate up to {settings['learning_rate']:g}, one cycle"),
         ("Machine", escape(f"{machine['cores']} cores, {machine['cpu']}, "
                            f"{machine['memory_gib']:.0f} GiB, Linux {machine['kernel']}")),
         ("Versions", escape(versions)),

@@ -59,8 +59,8 @@ def earlier_runs(path: Path, settings: Settings) -> list[dict]:
     earlier = json.loads(path.read_text())
     now = asdict(settings)
     for key, value in earlier["settings"].items():
-        if key not in ("compressors", "seeds", "timeout") and value != now[key]:
-            raise ValueError(f"cannot resume {path}: it has {key} {value}, not {now[key]}")
+        if key not in ("compressors", "seeds", "timeout") and value != now.get(key):
+            raise ValueError(f"cannot resume {path}: it has {key} {value}, not {now.get(key)}")
     return [run for run in earlier["runs"]
             if run["seed"] in settings.seeds and run["compressor"] in settings.compressors]
 

@@ -19,17 +19,16 @@ class Settings:
     compressors: list[str]
     epochs: float
     seeds: list[int]
-    batch: int  # images per worker and step
+    batch: int  # examples per worker and step
     learning_rate: float  # at its highest
-    data: str  # folder of the IDX files
-    train_limit: int | None = None  # images; None: all 60,000
+    data: str  # what the task's find_data() gave: a folder, or a name
+    train_limit: int | None = None  # examples; None: all
     test_limit: int | None = None
     model: str = "vgg"  # one of MODELS
-    evaluations: int = 5  # of the test accuracy, in the course of a training
+    evaluations: int = 5  # of the test score, in the course of a training
     timeout: float = 120  # seconds that a worker waits for the others
     task: str = "images"  # see tasks.py
-    corpus: str | None = None  # of the language task; None: the first that is installed
-    sparse_embedding: bool = False  # whether the embedding's gradient is a sparse tensor
+    sparse_embedding: bool = False  # whether embeddings' gradients are sparse tensors
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

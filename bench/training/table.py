@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable
 
-from bench.training import tasks
 from bench.training.tasks import task_of
 
 WIDTH = 100
@@ -49,10 +48,6 @@ def _to_same_loss(row: dict) -> str:
 
 
 _NAME = Column(("", "compressor"), lambda row: row["compressor"])
-_SCORE = {
-    tasks.IMAGES: Column(("test", "accuracy"), lambda row: _number(row, "accuracy", 100, 2, " %")),
-    tasks.LANGUAGE: Column(("test", "perplexity"), lambda row: _number(row, "accuracy", 1, 2)),
-}
 _BYTES = Column(("MB sent", "a step"), _bytes)
 _ROW_BYTES = Column(("of it", "rows"), lambda row: _number(row, "row_bytes_per_step", 1e-6, 2))
 _TIMES = (
@@ -65,9 +60,10 @@ _TIMES = (
 
 def columns(rows: list[dict]) -> tuple[Column, ...]:
     """Those of the rows' task."""
-    task = task_of(rows[0]).name if rows else tasks.IMAGES
-    row_bytes = (_ROW_BYTES,) if task == tasks.LANGUAGE else ()
-    return (_NAME, _SCORE[task], Column(("against", "plain"), _difference), _BYTES, *row_bytes, *_TIMES)
+    task = task_of(rows[0] if rows else {})
+    score = Column(("test", task.score), lambda row: task.text(row["accuracy"]))
+    row_bytes = (_ROW_BYTES,) if task.embedding else ()
+    return (_NAME, score, Column(("against", "plain"), _difference), _BYTES, *row_bytes, *_TIMES)
 
 
 def cells(rows: list[dict]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Callable
 
@@ -10,15 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bench.training import data, tasks
+from bench.training.data import Order
 from bench.training.replica import Replica
-from bench.training.model import make_model
 from bench.training.settings import Place, Settings
 
-_MOMENTUM, _WEIGHT_DECAY = 0.9, 5e-4
 _WARM_UP_SHARE = 0.2  # of the steps, in which the learning rate rises
-_QUICK_TEST_IMAGES = 2000  # for the accuracy in the course of training; the last one uses all
-_TEST_BATCH = 250
 
 Progress = Callable[[int, int, float], None]
 """Called with the steps done, the steps in all, and the last loss."""
@@ -34,34 +31,54 @@ class Course:
     accuracies: list[tuple[int, float]] = field(default_factory=list)  # (steps done, the task's score)
 
 
-class Trainer:
-    """Holds a worker's data and trains on it, again and again."""
+class Trainer(ABC):
+    """Holds a worker's data and trains on it, again and again. What differs between tasks is abstract."""
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings = settings
-        self.place = place
-        self.train_images = data.load("train", settings.data).first(settings.train_limit)
-        self.test_images = data.load("t10k", settings.data).first(settings.test_limit)
+    quick_test_count: int  # examples for the score in the course of training; the last one uses all
+    test_batch: int
 
-    def order(self, seed: int) -> data.Order:
-        return data.Order(len(self.train_images), self.settings.workers, self.settings.batch, seed)
+    def __init__(self, settings: Settings, place: Place, train_count: int, test_count: int) -> None:
+        """With the numbers of examples that there are."""
+        self.settings, self.place = settings, place
+        self.train_count = min(train_count, settings.train_limit or train_count)
+        self.test_count = min(test_count, settings.test_limit or test_count)
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), self.settings.learning_rate, _MOMENTUM,
-                               weight_decay=_WEIGHT_DECAY, nesterov=True, fused=True)
+    @abstractmethod
+    def make_model(self, seed: int) -> nn.Module:
+        """The same initial weights for every compressor at one seed."""
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer,
-             indices: torch.Tensor) -> float:
-        """One step on the training images at `indices`; returns this worker's loss."""
+    @abstractmethod
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer: ...
+
+    @abstractmethod
+    def loss(self, model: nn.Module, indices: torch.Tensor) -> torch.Tensor:
+        """The mean over the training examples at `indices`."""
+
+    @abstractmethod
+    def test_sum(self, model: nn.Module, indices: torch.Tensor) -> float:
+        """Of what the score is a mean of, over the test examples at `indices`."""
+
+    def score(self, mean: float) -> float:
+        """From the mean over all test examples."""
+        return mean
+
+    def order(self, seed: int) -> Order:
+        return Order(self.train_count, self.settings.workers, self.settings.batch, seed)
+
+    def replica(self, spec: str, seed: int) -> Replica:
+        """A fresh model in DDP."""
+        return Replica(self.make_model(seed), spec, seed=seed, timeout=self.settings.timeout)
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, indices: torch.Tensor) -> float:
+        """One step on the training examples at `indices`; returns this worker's loss."""
         optimizer.zero_grad()
-        pixels, labels = self.train_images.batch(indices)
-        loss = nn.functional.cross_entropy(model(pixels), labels)
+        loss = self.loss(model, indices)
         loss.backward()
         optimizer.step()
         return loss.item()
 
     def train(self, seed: int, replica: Replica, progress: Progress) -> Course:
-        """Trains a model made by `make_model(seed)` and wrapped in `replica` to the end."""
+        """Trains the model in `replica`, made with the same seed, to the end."""
         order = self.order(seed)
         steps = order.steps(self.settings.epochs)
         optimizer = self.optimizer(replica.ddp)
@@ -95,17 +112,15 @@ class Trainer:
 
     @torch.inference_mode()
     def test(self, model: nn.Module, quick: bool) -> float:
-        """The share of test images that `model` recognises; each worker tests its share."""
-        images = self.test_images.first(_QUICK_TEST_IMAGES if quick else None)
-        mine = torch.arange(self.place.rank, len(images), self.settings.workers)
+        """The score of `model`; each worker tests its share."""
+        count = min(self.test_count, self.quick_test_count) if quick else self.test_count
+        mine = torch.arange(self.place.rank, count, self.settings.workers)
         model.eval()
-        right = 0
-        for pixels, labels in map(images.batch, mine.split(_TEST_BATCH)):
-            right += (model(pixels).argmax(1) == labels).sum().item()
+        sums = torch.tensor([sum(self.test_sum(model, part) for part in mine.split(self.test_batch)), len(mine)],
+                            dtype=torch.float64)
         model.train()
-        counts = torch.tensor([right, len(mine)], dtype=torch.float64)
-        dist.all_reduce(counts)
-        return (counts[0] / counts[1]).item()
+        dist.all_reduce(sums)
+        return self.score((sums[0] / sums[1]).item())
 
 
 def one_cycle(step: int, steps: int) -> float:
@@ -113,22 +128,3 @@ def one_cycle(step: int, steps: int) -> float:
     both in straight lines."""
     share = (step + 1) / (steps + 1)
     return min(share / _WARM_UP_SHARE, (1 - share) / (1 - _WARM_UP_SHARE))
-
-
-def make_task_model(settings: Settings, seed: int) -> nn.Module:
-    """The same initial weights for every compressor at one seed."""
-    if settings.task == tasks.LANGUAGE:
-        from bench.training import language
-        return language.make_model(settings, seed)
-    return make_model(seed, settings.model)
-
-
-def make_trainer(settings: Settings, place: Place) -> Trainer:
-    if settings.task == tasks.LANGUAGE:
-        from bench.training import language
-        return language.LanguageTrainer(settings, place)
-    return Trainer(settings, place)
-
-
-def fresh_replica(settings: Settings, spec: str, seed: int) -> Replica:
-    return Replica(make_task_model(settings, seed), spec, seed=seed, timeout=settings.timeout)

@@ -16,11 +16,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from bench.training import probes, specs
+from bench.training import probes, specs, tasks
 from bench.training.model import count_parameters
 from bench.training.replica import Costs, Replica, ring_bytes
 from bench.training.settings import Place, Settings
-from bench.training.trainer import Course, fresh_replica, make_task_model, make_trainer
+from bench.training.trainer import Course, Trainer
 
 _PROGRESS_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
         self._events = os.fdopen(place.events, "w") if place.rank == 0 else None
-        self.trainer = make_trainer(settings, place)
+        self.trainer: Trainer = tasks.TASKS[settings.task].trainer()(settings, place)
         groups = [dist.new_group([rank]) for rank in range(settings.workers)]
         self._alone = groups[place.rank]
         self._split_known: dict[str, dict] = {}
@@ -45,7 +45,7 @@ class Worker:
 
     def probe(self) -> None:
         """Measures the network, and reports `network`."""
-        elements = count_parameters(make_task_model(self.settings, 0))
+        elements = count_parameters(self.trainer.make_model(0))
         rate = probes.link_rate(self.place.rank, self.place.addresses)
         limit = ring_bytes(self.settings.workers, 4 * elements) * 8 / rate
         seconds = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
@@ -58,7 +58,7 @@ class Worker:
         """Trains one configuration, and reports `progress` and `trained`."""
         self.emit("begin", seed=seed, compressor=spec)
         split = self._split(spec)
-        replica = fresh_replica(self.settings, spec, seed)
+        replica = self.trainer.replica(spec, seed)
         accounts: list[Costs] = []
         course = self.trainer.train(seed, replica, self._watch(seed, spec, replica, accounts))
         replica.close()

@@ -242,6 +242,8 @@ Exchange SparCml::exchange(Work& work, Context& context) const {
   std::ranges::fill(means, 0.0f);
   for (std::size_t owner = 0; owner < workers; ++owner) {
     const bool is_dense = everyones[owner].size() == sums.size_bytes();
+    if (!is_dense && everyones[owner].size() % sizeof(Entry) != 0)
+      throw PayloadError("the sums of worker " + std::to_string(owner) + " end within an entry");
     add_shard(everyones[owner], everyones[owner].size() / sizeof(Entry), is_dense, stripes, owner,
               means.subspan(owner * sums.size(), sums.size()));
   }

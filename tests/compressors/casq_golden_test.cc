@@ -4,13 +4,10 @@
 // THINWIRE_WRITE_GOLDEN=1 compressors_test --gtest_filter='CasqGolden.*'
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
 
 #include <gtest/gtest.h>
 
+#include "compressors/golden_files.h"
 #include "reducer/workers.h"
 
 namespace thinwire::testing {
@@ -40,12 +37,6 @@ const Good& good_file(const std::string& name) {
 }
 
 // Positions: 8 bytes of header, 1 of bitmap, then the first parameter's code.
-struct Bad {
-  std::string name;
-  std::string good;
-  std::size_t position;
-  std::vector<unsigned char> bytes;
-};
 const std::vector<Bad>& bad_files() {
   static const std::vector<Bad> files = {
       {"casq_v1_bad_wire_id", "casq_v1", 0, {17}},
@@ -75,20 +66,6 @@ std::vector<float> input() {
   return values;
 }
 
-using Bytes = std::vector<char>;
-
-std::string path_of(const std::string& name) { return std::string(THINWIRE_GOLDEN) + "/" + name; }
-
-Bytes read_file(const std::string& name) {
-  std::ifstream file(path_of(name), std::ios::binary);
-  EXPECT_TRUE(file) << path_of(name);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_file(const std::string& name, const Bytes& bytes) {
-  std::ofstream(path_of(name), std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
 // One worker's step. The message it sends is put into `sent`; what it receives instead is `received`, unless empty.
 std::vector<float> step(const std::string& spec, Bytes& sent, const Bytes& received) {
   Reducer reducer(layout(), {.compressor = spec});
@@ -110,33 +87,19 @@ std::vector<float> decoded(const std::string& spec, const Bytes& message) {
   return step(spec, sent, message);
 }
 
-Bytes bytes_of(const std::vector<float>& values) {
-  Bytes bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-Bytes spoilt(Bytes message, const Bad& bad) {
-  for (std::size_t i = 0; i < bad.bytes.size(); ++i) message[bad.position + i] = static_cast<char>(bad.bytes[i]);
-  return message;
-}
-
-// Only what is not there yet: what was written once stays.
-void write_missing() {
-  const auto missing = [](const std::string& name) { return !std::ifstream(path_of(name)); };
+void write_missing_files() {
   for (const Good& good : good_files()) {
+    if (!is_missing(good.name + ".bin")) continue;
     Bytes sent;
     const auto mean = step(good.spec, sent, {});
-    if (!missing(good.name + ".bin")) continue;
     write_file(good.name + ".bin", sent);
     write_file(good.name + "_mean.f32", bytes_of(mean));
   }
-  for (const Bad& bad : bad_files())
-    if (missing(bad.name + ".bin")) write_file(bad.name + ".bin", spoilt(read_file(bad.good + ".bin"), bad));
+  write_missing(bad_files());
 }
 
 TEST(CasqGolden, MessagesAreDecodedToTheSameBits) {
-  if (std::getenv("THINWIRE_WRITE_GOLDEN")) write_missing();
+  if (std::getenv("THINWIRE_WRITE_GOLDEN")) write_missing_files();
   for (const Good& good : good_files()) {
     const Bytes message = read_file(good.name + ".bin");
     EXPECT_EQ(message.size(), good.bytes) << good.name;
@@ -150,22 +113,12 @@ TEST(CasqGolden, TodaysEncoderSaysTheSame) {
 }
 
 TEST(CasqGolden, SpoiltMessagesAreRefused) {
-  for (const Bad& bad : bad_files()) {
-    const Bytes message = read_file(bad.name + ".bin");
-    EXPECT_EQ(message, spoilt(read_file(bad.good + ".bin"), bad)) << bad.name;
-    EXPECT_NE(message, read_file(bad.good + ".bin")) << bad.name;
-    EXPECT_THROW(decoded(good_file(bad.good).spec, message), PayloadError) << bad.name;
-  }
+  for (const Bad& bad : bad_files())
+    EXPECT_THROW(decoded(good_file(bad.good).spec, read_bad(bad)), PayloadError) << bad.name;
 }
 
 TEST(CasqGolden, NoFileIsLeftOut) {
-  std::set<std::string> known;
-  for (const Good& good : good_files()) known.insert({good.name + ".bin", good.name + "_mean.f32"});
-  for (const Bad& bad : bad_files()) known.insert(bad.name + ".bin");
-  for (const auto& file : std::filesystem::directory_iterator(THINWIRE_GOLDEN)) {
-    const std::string name = file.path().filename().string();
-    EXPECT_TRUE(!name.starts_with("casq_") || known.contains(name)) << name;
-  }
+  expect_no_other_files([](const std::string& name) { return name.starts_with("casq_"); }, good_files(), bad_files());
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ def run(*command):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_trains_with_dense_and_sparse_embeddings(tmp_path, sparse):
     compressors = "plain;s2+none;s2:mode=exact/casq:bits=2+casq:bits=2"
-    out = run("-m", "bench.training", "--task", "language-model", "--corpus", "king-james", "--link", "none", "--workers", "2",
+    out = run("-m", "bench.training", "--task", "language-model", "--data", "king-james", "--link", "none", "--workers", "2",
               "--train-limit", "128", "--batch", "8", "--epochs", "1", "--test-limit", "16", "--evaluations", "1",
               "--compressors", compressors, "--out", str(tmp_path), *(["--sparse-embedding"] if sparse else []))
     assert out.returncode == 0, out.stderr

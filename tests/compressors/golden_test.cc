@@ -1,0 +1,236 @@
+// Exchanges of S2, of what it is compared to, and of QSGD, as files: what was written once must be read for ever, and
+// spoilt bytes be refused. A file holds all that arrives at worker 0 of two, collective after collective: sums and
+// unions, gathered messages of both workers, shards of both. To write files that are missing, for a new format:
+// THINWIRE_WRITE_GOLDEN=1 compressors_test --gtest_filter='Golden.*'
+#include <array>
+#include <cstdlib>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "compressors/golden_files.h"
+#include "kernels/targets.h"
+#include "reducer/workers.h"
+
+namespace thinwire::testing {
+namespace {
+
+// bytes: of what arrives by each collective, by the formulas of docs/wire_format.md.
+struct Good {
+  std::string name;
+  std::string spec;
+  std::vector<std::size_t> bytes;
+};
+// Worker 0 uses 12 rows of 64 entries, worker 1 uses 4 of 24, together they use 13 of 70. A bitmap has 2 + 1 words.
+const std::vector<Good>& good_files() {
+  static const std::vector<Good> files = {
+      {"s2_exact", "s2:mode=exact", {4 * 8, 4 * 70}},
+      // Worker 0's list of rows is a bitmap (13 bytes, padded), worker 1's are gaps (5, padded).
+      {"s2_gather", "s2:mode=gather", {16, 2 * (8 + 16 + 4 * 64)}},
+      {"s2_split", "s2:mode=split", {16, 2 * (8 + 16), 2 * 4 * 32, 2 * 4 * 38}},
+      {"s2_peel", "s2:mode=peel", {4 * (1 + 5 + 42 * 6 + 1 + 14)}},  // 12 counts in a float; b's rows as they are
+      {"s2_sketch", "s2:mode=sketch,ratio=0.5", {4 * 8, 4 * (16 * 3 + 4)}},
+      {"s2_sketch3", "s2:mode=sketch,ratio=0.5,tables=3", {4 * 8, 4 * (3 * 16 * 1 + 4)}},
+      {"coordinates", "coordinates", {2 * 16, 2 * 8 * 12, 2 * 4 * 64}},
+      {"sparcml", "sparcml", {2 * 2 * 4, 2 * 8 * 64, 16, 2 * 8 * 70}},
+      {"omnireduce", "omnireduce:block=16", {16, 2 * (8 + 12), 2 * 4 * 78, 2 * 4 * 78}},
+      {"qsgd_v1", "qsgd:bits=4,reduce=gather", {2 * (8 + 1 + 4 + 180 + 4 + 7)}},
+      {"qsgd_v1_sum", "qsgd:bits=4,reduce=sum", {2 * 4, 4 * (60 + 3)}},  // fields of 5 bits, 6 in a word
+  };
+  return files;
+}
+
+const Good& good_file(const std::string& name) {
+  for (const Good& good : good_files())
+    if (good.name == name) return good;
+  throw std::logic_error(name);
+}
+
+const std::vector<Bad>& bad_files() {
+  static const std::vector<Bad> files = {
+      {"s2_exact_bad_row", "s2_exact", 27, {0x18}},  // row 60 of 60
+      {"s2_sketch_bad_row", "s2_sketch", 27, {0x18}},
+      {"s2_gather_bad_own_size", "s2_gather", 0, {20}},
+      {"s2_gather_bad_size", "s2_gather", 8, {0xff, 0xff}},  // longer than all rows
+      {"s2_gather_bad_within_value", "s2_gather", 8, {111}},
+      {"s2_gather_bad_rows_missing", "s2_gather", 8, {108}},
+      // Worker 1's message begins at 16 + 280: a flag, the length of its list, the list.
+      {"s2_gather_bad_flag", "s2_gather", 296, {2}},
+      {"s2_gather_bad_list_length", "s2_gather", 300, {0xff}},
+      {"s2_gather_bad_list_form", "s2_gather", 304, {2}},
+      {"s2_gather_bad_gap", "s2_gather", 308, {95}},  // beyond the bitmap
+      {"s2_gather_bad_row", "s2_gather", 308, {52}},  // row 60 of 60
+      {"s2_split_bad_list_form", "s2_split", 48, {2}},
+      {"s2_split_bad_flag", "s2_split", 40, {2}},
+      {"s2_peel_bad_negative_count", "s2_peel", 4, {0, 0, 0x80, 0xbf}},
+      {"s2_peel_bad_large_count", "s2_peel", 4, {0, 0, 0x80, 0x4b}},  // 2^24
+      {"coordinates_bad_count", "coordinates", 16, {200}},
+      {"coordinates_bad_order", "coordinates", 136, {0}},  // row 0 after row 0
+      {"coordinates_bad_number", "coordinates", 152, {200}},
+      {"coordinates_bad_row", "coordinates", 152, {60}},
+      {"sparcml_bad_count", "sparcml", 8, {0xff, 0xff}},
+      {"sparcml_bad_index", "sparcml", 528, {0xff, 0xff, 0xff, 0xff}},      // worker 1's shard
+      {"sparcml_bad_sums_length", "sparcml", 1048, {0xff, 0xff}},           // of worker 1
+      {"sparcml_bad_within_entry", "sparcml", 1048, {4}},
+      {"sparcml_bad_sums_index", "sparcml", 1056, {0xff, 0xff, 0xff, 0xff}},
+      {"omnireduce_bad_flag", "omnireduce", 36, {2}},
+      // Worker 1's message begins at 204: eight bytes of header, one of bitmap, a's step.
+      {"qsgd_v1_bad_wire_id", "qsgd_v1", 204, {16}},
+      {"qsgd_v1_bad_version", "qsgd_v1", 205, {2}},
+      {"qsgd_v1_bad_flags", "qsgd_v1", 206, {2}},
+      {"qsgd_v1_bad_elements", "qsgd_v1", 208, {0}},
+      {"qsgd_v1_bad_step", "qsgd_v1", 213, {0, 0, 0x80, 0xbf}},            // -1
+      {"qsgd_v1_bad_step_nan", "qsgd_v1", 213, {0, 0, 0xc0, 0x7f}},
+      {"qsgd_v1_bad_large_step", "qsgd_v1", 213, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
+  };
+  return files;
+}
+
+const Layout& layout() {
+  static const Layout instance({{"a", {60, 6}}, {"b", {7, 2}}});
+  return instance;
+}
+
+// Eighths, whose sums are exact, in some rows.
+std::vector<float> input(int rank) {
+  const std::array<std::vector<std::size_t>, 2> rows_of_a = {{{0, 1, 2, 5, 13, 14, 30, 31, 32, 59}, {0, 2, 7, 59}}};
+  std::vector<float> values(layout().elements());
+  const auto fill = [&](std::size_t begin, std::size_t count) {
+    for (std::size_t i = begin; i < begin + count; ++i)
+      values[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(rank)) % 101 + 1) / 8;
+  };
+  for (const std::size_t row : rows_of_a[static_cast<std::size_t>(rank)]) fill(6 * row, 6);
+  if (rank == 0) fill(360 + 2, 2), fill(360 + 12, 2);  // rows 1 and 6 of b
+  return values;
+}
+
+std::span<std::byte> arriving(const Collective& collective) {
+  return collective.result.empty() ? collective.data : collective.result;
+}
+
+template <class T, class Combine>
+void combine(std::span<std::byte> first, std::span<std::byte> second, const Combine& both) {
+  for (std::size_t i = 0; i < first.size(); i += sizeof(T)) {
+    T a, b;
+    std::memcpy(&a, &first[i], sizeof(T));
+    std::memcpy(&b, &second[i], sizeof(T));
+    a = both(a, b);
+    std::memcpy(&first[i], &a, sizeof(T));
+    std::memcpy(&second[i], &a, sizeof(T));
+  }
+}
+
+// What a communicator of two workers does.
+void perform(const Collective& first, const Collective& second) {
+  const std::array<const Collective*, 2> both = {&first, &second};
+  const std::size_t size = first.data.size();
+  switch (first.kind) {
+    case CollectiveKind::kSum:
+      if (first.type == ElementType::kFloat32) return combine<float>(first.data, second.data, std::plus<float>());
+      return combine<std::int32_t>(first.data, second.data, std::plus<std::int32_t>());
+    case CollectiveKind::kMax:
+      return combine<float>(first.data, second.data, [](float a, float b) { return std::max(a, b); });
+    case CollectiveKind::kUnite:
+      return combine<std::uint32_t>(first.data, second.data, std::bit_or<std::uint32_t>());
+    case CollectiveKind::kGather:
+      for (const Collective* to : both)
+        for (std::size_t from = 0; from < 2; ++from) std::ranges::copy(both[from]->data, to->result.subspan(from * size).begin());
+      return;
+    case CollectiveKind::kScatter:
+      for (std::size_t to = 0; to < 2; ++to)
+        for (std::size_t from = 0; from < 2; ++from)
+          std::ranges::copy(both[from]->data.subspan(to * size / 2, size / 2), both[to]->result.subspan(from * size / 2).begin());
+      return;
+    default:
+      throw std::logic_error("no format has this collective");
+  }
+}
+
+struct Exchanged {
+  Bytes arrived;  // at worker 0
+  std::vector<std::size_t> bytes;
+  std::vector<float> mean;
+};
+
+Exchanged exchange(const std::string& spec) {
+  Exchanged result;
+  Reducer first(layout(), {.compressor = spec, .rank = 0, .world_size = 2});
+  Reducer second(layout(), {.compressor = spec, .rank = 1, .world_size = 2});
+  std::vector<float> other = input(1);
+  result.mean = input(0);
+  Reduction mine = first.reduce(parameters_of(layout(), result.mean)), others = second.reduce(parameters_of(layout(), other));
+  while (const Collective* collective = mine.next()) {
+    perform(*collective, *others.next());
+    const auto bytes = arriving(*collective);
+    const auto* const begin = reinterpret_cast<const char*>(bytes.data());
+    result.arrived.insert(result.arrived.end(), begin, begin + bytes.size());
+    result.bytes.push_back(bytes.size());
+  }
+  EXPECT_EQ(others.next(), nullptr);
+  EXPECT_EQ(result.mean, other);
+  return result;
+}
+
+// What worker 0 makes of a file.
+std::vector<float> decoded(const std::string& spec, const Bytes& file) {
+  Reducer reducer(layout(), {.compressor = spec, .rank = 0, .world_size = 2});
+  std::vector<float> gradient = input(0);
+  Reduction reduction = reducer.reduce(parameters_of(layout(), gradient));
+  std::size_t read = 0;
+  while (const Collective* collective = reduction.next()) {
+    const auto bytes = arriving(*collective);
+    if (bytes.size() > file.size() - read) throw std::logic_error("more is wanted than the file has");
+    std::memcpy(bytes.data(), file.data() + read, bytes.size());
+    read += bytes.size();
+  }
+  EXPECT_EQ(read, file.size()) << spec;
+  return gradient;
+}
+
+TEST(Golden, ExchangesAreDecodedToTheSameBits) {
+  for (const Good& good : good_files()) {
+    const Exchanged today = exchange(good.spec);
+    EXPECT_EQ(today.bytes, good.bytes) << good.name;
+    if (std::getenv("THINWIRE_WRITE_GOLDEN") && is_missing(good.name + ".bin")) {
+      write_file(good.name + ".bin", today.arrived);
+      write_file(good.name + "_mean.f32", bytes_of(today.mean));
+    }
+    const Bytes mean = read_file(good.name + "_mean.f32");
+    EXPECT_EQ(bytes_of(decoded(good.spec, read_file(good.name + ".bin"))), mean) << good.name;
+    EXPECT_EQ(bytes_of(today.mean), mean) << good.name << ", by today's encoder";
+  }
+}
+
+TEST(Golden, EverySimdTargetSaysTheSame) {
+  for (const std::string& target : kernels::available_targets()) {
+    kernels::force_target(target);
+    for (const Good& good : good_files()) {
+      const Exchanged today = exchange(good.spec);
+      EXPECT_EQ(bytes_of(today.mean), read_file(good.name + "_mean.f32")) << good.name << ", " << target;
+      EXPECT_EQ(today.arrived, read_file(good.name + ".bin")) << good.name << ", " << target;
+    }
+  }
+  kernels::force_target("");
+}
+
+TEST(Golden, LosslessOnesHoldTheExactMean) {
+  const std::vector<float> first = input(0), second = input(1);
+  for (const Good& good : good_files()) {
+    if (good.name.find("sketch") != std::string::npos || good.name.starts_with("qsgd")) continue;
+    const std::vector<float> mean = decoded(good.spec, read_file(good.name + ".bin"));
+    for (std::size_t i = 0; i < mean.size(); ++i) ASSERT_EQ(mean[i], (first[i] + second[i]) / 2) << good.name << ", " << i;
+  }
+}
+
+TEST(Golden, SpoiltExchangesAreRefused) {
+  if (std::getenv("THINWIRE_WRITE_GOLDEN")) write_missing(bad_files());
+  for (const Bad& bad : bad_files())
+    EXPECT_THROW(decoded(good_file(bad.good).spec, read_bad(bad)), PayloadError) << bad.name;
+}
+
+TEST(Golden, NoFileIsLeftOut) {
+  expect_no_other_files([](const std::string& name) { return !name.starts_with("casq_"); }, good_files(), bad_files());
+}
+
+}  // namespace
+}  // namespace thinwire::testing
