@@ -7,13 +7,15 @@ convolution (thinwire.torch.GradientRecorder); a folder that holds a recording a
 exchange` runs a cycle of gradiveq over it: learnt on the first steps, error of the mean, |g - g'|^2 / |g|^2, over those
 after them. The references are computed by NumPy in double precision from the mean gradients: PCA of the same slices, a
 random orthonormal projection of them, and PowerSGD (rank of equal numbers a step, one warm iteration, no feedback).
-Quantizers follow at the bits that they really send.
+Quantizers follow at the bits that they really send. The second table has everything that rounds to a scale which all
+workers share, or to half floats, and so adds up in all-reduce: beside each of them gradiveq:rate=R at no more bits.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import tempfile
 from pathlib import Path
@@ -28,6 +30,10 @@ from thinwire.torch import GradientRecorder, read_recording
 LAYER = "3.weight"
 AXES = {"filter": 576, "in": 64, "kernel": 9, "out": 64, "flat": 256}
 RATIOS = (4, 8, 16)
+RATES = (0.25, 0.5, 1, 2, 4)
+ADDED_UP = [f"qsgd:bits={bits},norm={norm},reduce=sum" for norm in ("max", "l2") for bits in range(2, 9)] + ["bf16", "fp16"]
+STAGED = [f"gradiveq:ratio={ratio},{{cycle}}/{stage}"
+          for ratio in RATIOS for stage in ("qsgd:bits=4,reduce=sum", "qsgd:bits=6,reduce=sum", "bf16", "none")]  # fmt: skip
 
 
 def build_network() -> nn.Module:
@@ -120,11 +126,22 @@ def rows_of(recording: Recording, cycle: str) -> list[dict]:
             rows.append({"row": f"axis={axis},ratio={ratio}", "bits": bits, "error": error,
                          "pca": pca_error(means, learn, axis, ratio), "random": pca_error(means, learn, axis, ratio, True),
                          "powersgd": powersgd_error(means, learn, ratio)})  # fmt: skip
-    more = [f"gradiveq:ratio={ratio},{cycle}/qsgd:bits={bits},reduce=sum" for ratio in (4, 8) for bits in (4, 6)]
-    more += [f"qsgd:bits={bits},reduce={reduce}" for reduce in ("sum", "gather") for bits in (2, 3, 4)]
-    for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off", "bf16"]:
+    more = [f"gradiveq:rate={rate},{cycle}" for rate in RATES]
+    more += [f"qsgd:bits={bits},reduce=gather" for bits in (2, 3, 4)]
+    for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off"]:
         bits, error = recording.figures(spec)
         rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error})
+    return rows
+
+
+def equal_bits_rows(recording: Recording, cycle: str) -> list[dict]:
+    rows = []
+    for spec in [*ADDED_UP, *(spec.format(cycle=cycle) for spec in STAGED)]:
+        bits, error = recording.figures(spec)
+        rate = min(math.floor(bits * 1000) / 1000, 16)
+        rate_bits, rate_error = recording.figures(f"gradiveq:rate={rate},{cycle}")
+        rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error,
+                     "rate_bits": rate_bits, "rate_error": rate_error})  # fmt: skip
     return rows
 
 
@@ -146,14 +163,19 @@ def main() -> None:
         unfinished.rename(arguments.folder)
     gradients, layout = read_recording(arguments.folder)
     with tempfile.TemporaryDirectory() as folder:
-        rows = rows_of(Recording(gradients[:steps], layout, learn, folder), f"learn={learn},lag=0,use={arguments.use},smallest=0")
+        recording = Recording(gradients[:steps], layout, learn, folder)
+        cycle = f"learn={learn},lag=0,use={arguments.use},smallest=0"
+        rows, equal_bits = rows_of(recording, cycle), equal_bits_rows(recording, cycle)
     if arguments.json:
-        print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "rows": rows}))
+        print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "rows": rows, "equal_bits": equal_bits}))
         return
     print(f"{'':<44} {'bits':>6} {'error':>8} {'PCA':>8} {'random':>8} {'PowerSGD':>8}")
     for row in rows:
         figures = "".join(f" {row[key]:>8.3g}" for key in ("error", "pca", "random", "powersgd") if key in row)
         print(f"{row['row']:<44} {row['bits']:>6.2f}{figures}")
+    print(f"\n{'':<44} {'bits':>6} {'error':>8} {'rate=':>6} {'error':>8}")
+    for row in equal_bits:
+        print(f"{row['row']:<44} {row['bits']:>6.2f} {row['error']:>8.2g} {row['rate_bits']:>6.2f} {row['rate_error']:>8.2g}")
 
 
 if __name__ == "__main__":

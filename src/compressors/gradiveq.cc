@@ -77,7 +77,7 @@ Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Con
     if (dims == 0) return std::size_t{0};
     const std::size_t entries = cycle_of(*parameters[i]).slices(static_cast<Axis>(headers[2 * i])).entries();
     if (dims > entries) throw PayloadError("a basis of gradiveq has more components than slices have entries");
-    return GradiveqCycle::basis_numbers(dims, entries);
+    return cycle_of(*parameters[i]).basis_numbers(dims, entries);
   };
   for (std::size_t i = 0; i < parameters.size(); ++i) numbers += length_of(i);
   const auto all = context.scratch().take<float>(numbers);
@@ -112,53 +112,84 @@ class Gradiveq::Message {
  public:
   Message(const Gradiveq& gradiveq, Work& work, Context& context)
       : gradiveq_(gradiveq), work_(work), context_(context), parts_(context.scratch().take<Part>(work.pieces.size())) {
-    std::size_t floats = 0, staged = 0, staged_pieces = 0, room = 0;
+    std::size_t floats = 0, apart = 0, staged_pieces = 0, room = 0, words = 0, norms = 0;
+    bool decodes_own = work.measured;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Piece& piece = work.pieces[i];
       const Basis* const basis = cycle_of(piece).basis(piece.step);
       Part& part = parts_[i] = {basis, 0, piece.gradient.size()};
       if (basis) {
-        part.length = basis->dims * basis->slices.count(piece.gradient.size());
+        const std::size_t slices = basis->slices.count(piece.gradient.size());
+        part.length = basis->dims * slices;
         room = std::max(room, basis->slices.room_for());
+        if (basis->code) {
+          part.words_begin = words;
+          part.norms_begin = norms;
+          words += part.words = basis->code->words(slices);
+          norms += part.norms = basis->code->norms(slices);
+          decodes_own = decodes_own || work.feedback;
+        }
       }
-      std::size_t& end = is_staged(part) ? staged : floats;
+      std::size_t& end = is_apart(part) ? apart : floats;
       part.begin = end;
       end += part.length;
       staged_pieces += is_staged(part) ? (part.length + kChunkElements - 1) / kChunkElements : 0;
     }
     marks_ = floats;
     sums_ = context.scratch().take<float>(floats + (work.feedback ? parts_.size() : 0));
-    staged_ = context.scratch().take<float>(staged);
+    apart_ = context.scratch().take<float>(apart);
+    words_ = context.scratch().take<std::int32_t>(words);
+    norms_ = context.scratch().take<float>(norms);
     staged_pieces_ = context.scratch().take<Piece>(staged_pieces);
     room_size_ = room;
     room_ = context.scratch().take<float>(room * context.threads().threads());
     if (work.measured) errors_ = context.scratch().take<double>(parts_.size());
-    longest_ = work.measured ? std::accumulate(work.pieces.begin(), work.pieces.end(), std::size_t{0},
+    longest_ = decodes_own ? std::accumulate(work.pieces.begin(), work.pieces.end(), std::size_t{0},
                                                [](std::size_t a, const Piece& piece) { return std::max(a, piece.gradient.size()); })
-                             : 0;
+                           : 0;
     decoded_ = context.scratch().take<float>(longest_ * context.threads().threads());
   }
 
   std::span<float> sums() const { return sums_; }
+  std::span<float> norms() const { return norms_; }
+  std::span<std::int32_t> words() const { return words_; }
   bool has_stage() const { return !staged_pieces_.empty(); }
 
   void encode() {
     for (const Piece& piece : work_.pieces)
-      if (!cycle_of(piece).basis(piece.step) && is_learning(piece)) cycle_of(piece).begin_learning(piece.step);
+      if (!cycle_of(piece).basis(piece.step) && is_learning(piece)) cycle_of(piece).begin_learning(piece.step, context_.world_size());
     for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::size_t thread) {
       const std::span<float> sent = sent_of(i);
       if (piece.has_residual()) open(piece, work_);
       if (work_.feedback) sums_[marks_ + i] = piece.used ? 1 : 0;
       if (parts_[i].basis) {
-        project(*parts_[i].basis, piece, sent, room);
+        const Basis& basis = *parts_[i].basis;
+        project(basis, piece, sent, room);
+        if (basis.code) basis.code->measure(as_constant(coefficients(basis, sent)), basis.deviations, context_.world_size(), norms_of(i));
       } else {
         copy(piece.values(), sent);
         if (work_.feedback) keep_back(piece, sent);
       }
-      if (work_.measured) errors_[i] = parts_[i].basis ? error_of(piece, i, room, thread) : 0;
+      if (work_.measured) errors_[i] = parts_[i].basis && !is_coded(parts_[i]) ? error_of(piece, i, room, thread) : 0;
     });
-    if (!context_.finite && !sums_.empty()) sums_[0] = std::numeric_limits<float>::quiet_NaN();
-    if (work_.measured) work_.first_error = std::accumulate(errors_.begin(), errors_.end(), 0.0);
+    const std::span<float> first = sums_.empty() ? norms_ : sums_;
+    if (!context_.finite && !first.empty()) first[0] = std::numeric_limits<float>::quiet_NaN();
+    add_errors();
+  }
+
+  // With the norms that all workers share. What a worker's own levels do not express stays in its residual.
+  void round_coefficients() {
+    for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::size_t thread) {
+      if (!is_coded(parts_[i]) || is_unused(i)) return;
+      const Basis& basis = *parts_[i].basis;
+      basis.code->encode(coefficients(basis, sent_of(i)), basis.deviations, norms_of(i), context_.world_size(), piece.has_residual(), words_of(i));
+      if (!piece.has_residual()) return;
+      const auto decoded = decoded_.subspan(thread * longest_, piece.gradient.size());
+      reconstruct(basis, sent_of(i), 1, decoded, room);
+      for (std::size_t e = 0; e < decoded.size(); ++e) piece.residual[e] -= decoded[e];
+      if (work_.measured) errors_[i] = kernels::squared_norm(piece.residual);
+    });
+    add_errors();
   }
 
   // What the next stage exchanges: the coefficients, whose mean takes their place. In chunks as long as any gradient's.
@@ -182,17 +213,19 @@ class Gradiveq::Message {
       }
     }
     staged.pieces = staged_pieces_;
-    staged.elements = staged_.size();
+    staged.elements = apart_.size();
     return staged;
   }
 
   void decode() const {
     const float share = 1.0f / static_cast<float>(context_.world_size());
     for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::size_t) {
-      if (work_.feedback && sums_[marks_ + i] == 0) return skip(piece);
+      if (is_unused(i)) return skip(piece);
       if (const Basis* const basis = parts_[i].basis) {
+        if (is_coded(parts_[i]))
+          basis->code->decode(words_of(i), basis->deviations, norms_of(i), context_.world_size(), coefficients(*basis, sent_of(i)));
         reconstruct(*basis, sent_of(i), is_staged(parts_[i]) ? 1 : share, piece.mean(), room);
-        for (std::size_t e = 0; e < piece.residual.size(); ++e) piece.residual[e] -= piece.mean()[e];
+        if (!is_coded(parts_[i])) for (std::size_t e = 0; e < piece.residual.size(); ++e) piece.residual[e] -= piece.mean()[e];
       } else {
         copy(sent_of(i), piece.mean());
         kernels::multiply(piece.mean(), share);
@@ -207,12 +240,19 @@ class Gradiveq::Message {
     const Basis* basis = nullptr;
     std::size_t begin = 0;
     std::size_t length = 0;
+    std::size_t words_begin = 0, words = 0, norms_begin = 0, norms = 0;  // of a code
   };
 
   bool is_staged(const Part& part) const { return part.basis && gradiveq_.next_; }
+  bool is_coded(const Part& part) const { return part.basis && part.basis->code; }
+  bool is_apart(const Part& part) const { return is_staged(part) || is_coded(part); }
+  // Whether no worker used it; known once sums are.
+  bool is_unused(std::size_t i) const { return work_.feedback && sums_[marks_ + i] == 0; }
   std::span<float> sent_of(std::size_t i) const {
-    return (is_staged(parts_[i]) ? staged_ : sums_).subspan(parts_[i].begin, parts_[i].length);
+    return (is_apart(parts_[i]) ? apart_ : sums_).subspan(parts_[i].begin, parts_[i].length);
   }
+  std::span<float> norms_of(std::size_t i) const { return norms_.subspan(parts_[i].norms_begin, parts_[i].norms); }
+  std::span<std::int32_t> words_of(std::size_t i) const { return words_.subspan(parts_[i].words_begin, parts_[i].words); }
   // Learning is for the parameter's owner.
   bool is_learning(const Piece& piece) const {
     return gradiveq_.options_.schedule.learns(piece.step) && owner_of(*piece.definition, context_.world_size()) == context_.rank();
@@ -225,20 +265,24 @@ class Gradiveq::Message {
     });
   }
 
-  static kernels::Matrix rows_of(const Basis& basis, std::span<float> coefficients) {
-    const std::size_t columns = coefficients.size() / basis.dims;
-    return {coefficients.data(), basis.dims, columns, columns};
+  static kernels::Matrix coefficients(const Basis& basis, std::span<float> sent) {
+    const std::size_t columns = sent.size() / basis.dims;
+    return {sent.data(), basis.dims, columns, columns};
   }
 
-  static void project(const Basis& basis, const Piece& piece, std::span<float> coefficients, std::span<float> room) {
-    const kernels::Matrix y = rows_of(basis, coefficients);
+  static kernels::ConstMatrix as_constant(const kernels::Matrix& matrix) {
+    return {matrix.data, matrix.rows, matrix.columns, matrix.stride};
+  }
+
+  static void project(const Basis& basis, const Piece& piece, std::span<float> sent, std::span<float> room) {
+    const kernels::Matrix y = coefficients(basis, sent);
     for (std::size_t c = 0; c < y.rows; ++c) std::fill_n(y.data + c * y.stride, y.columns, -basis.offsets[c]);
     basis.slices.project(piece.values(), basis.matrix(), 1, y, room);
   }
 
-  static void reconstruct(const Basis& basis, std::span<float> coefficients, float share, std::span<float> values, std::span<float> room) {
-    const kernels::Matrix y = rows_of(basis, coefficients);
-    basis.slices.reconstruct(share, basis.matrix(), {y.data, y.rows, y.columns, y.stride}, basis.mean, values, room);
+  static void reconstruct(const Basis& basis, std::span<float> sent, float share, std::span<float> values, std::span<float> room) {
+    const kernels::Matrix y = coefficients(basis, sent);
+    basis.slices.reconstruct(share, basis.matrix(), as_constant(y), basis.mean, values, room);
   }
 
   // Of what an uncompressed step could send, feedback=flush holds some of the old residual, which is in the gradient's
@@ -252,6 +296,10 @@ class Gradiveq::Message {
       piece.residual[e] = (1 - share) * piece.gradient[e];
       sent[e] -= piece.residual[e];
     }
+  }
+
+  void add_errors() {
+    if (work_.measured) work_.first_error = std::accumulate(errors_.begin(), errors_.end(), 0.0);
   }
 
   // What this worker's own projection loses.
@@ -268,7 +316,9 @@ class Gradiveq::Message {
   std::span<Part> parts_;
   std::size_t marks_ = 0;  // where they begin in sums_
   std::span<float> sums_;
-  std::span<float> staged_;
+  std::span<float> apart_;  // coefficients that are not summed as floats
+  std::span<std::int32_t> words_;
+  std::span<float> norms_;
   std::span<Piece> staged_pieces_;
   std::span<float> room_;
   std::size_t room_size_ = 0;
@@ -285,6 +335,14 @@ Exchange Gradiveq::exchange(Work& work, Context& context) const {
     Await round = context.sum(message.sums());
     co_await round;
     if (flagged(message.sums(), context)) co_return;
+  }
+  if (!message.norms().empty()) {
+    Await norms = context.max(message.norms());
+    co_await norms;
+    if (flagged(message.norms(), context)) co_return;
+    message.round_coefficients();
+    Await levels = context.sum(message.words());
+    co_await levels;
   }
   if (message.has_stage()) {
     Work staged = message.stage_work();

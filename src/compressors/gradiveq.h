@@ -13,7 +13,8 @@
 //
 // Wire: 32 n in 1 and 2, 32 d ceil(n/K) in 3, and once a cycle 32 (d K + K + d) for U, mu and the deviations. With feedback
 // 32 bits a chunk more tell whether any worker used it. Rounds: one sum a step; before 3 a max and a broadcast from each
-// owner. A stage that follows carries y instead.
+// owner. A stage that follows carries y instead. So does, with `rate` R, a transform code (bit_allocation.h, transform_code.h):
+// at most R n bits in 3, a max of norms and a sum of words; the basis then has 2 d numbers more, bits and steps.
 //
 // What a fixed U cannot express never gets through while it is in use. feedback=off forgets it, as published; on keeps it
 // in the residual, which goes out with the first learning step; flush sends it in equal parts over all learning steps.

@@ -52,8 +52,9 @@ const Basis* GradiveqCycle::basis(std::uint64_t step) const {
   return options_.schedule.uses(step) ? working_.get() : nullptr;
 }
 
-void GradiveqCycle::begin_learning(std::uint64_t step) {
+void GradiveqCycle::begin_learning(std::uint64_t step, int world_size) {
   if (is_small()) return;
+  options_.size.world_size = world_size;
   seen_step_ = step;
   seen_.resize(parameter_.elements());
 }
@@ -68,11 +69,32 @@ const Basis* GradiveqCycle::found() {
   return learned_->basis ? &*learned_->basis : nullptr;
 }
 
-std::size_t GradiveqCycle::basis_numbers(const Basis& basis) { return basis_numbers(basis.dims, basis.slices.entries()); }
+std::size_t GradiveqCycle::basis_numbers(const Basis& basis) {
+  return numbers(basis.dims, basis.slices.entries(), basis.code.has_value());
+}
 
 void GradiveqCycle::write_basis(const Basis& basis, std::span<float> numbers) {
   auto to = numbers.begin();
   for (const std::vector<float>* part : {&basis.components, &basis.mean, &basis.deviations}) to = std::ranges::copy(*part, to).out;
+  if (!basis.code) return;
+  to = std::ranges::transform(basis.code->widths(), to, [](int width) { return static_cast<float>(width); }).out;
+  std::ranges::copy(basis.code->steps(), to);
+}
+
+// Numbers are finite.
+void GradiveqCycle::read_code(Basis& basis, std::span<const float> numbers) const {
+  std::vector<int> widths;
+  for (const float width : numbers.first(basis.dims)) {
+    if (!(width >= 1) || width > kWidestField || width != std::floor(width) || (!widths.empty() && width > static_cast<float>(widths.back())))
+      throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' gives a component impossible bits");
+    widths.push_back(static_cast<int>(width));
+  }
+  std::vector<float> steps(numbers.begin() + static_cast<std::ptrdiff_t>(basis.dims), numbers.end());
+  const auto is_step = [](float step) { return step > 0 && step <= 8; };
+  if (!std::ranges::all_of(steps, is_step) || !std::ranges::all_of(basis.deviations, [](float deviation) { return deviation >= 0; }))
+    throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' gives a component an impossible step");
+  const auto elements = static_cast<std::size_t>(parameter_.elements());
+  basis.code.emplace(std::move(widths), std::move(steps), TransformCode::group_of(basis.slices.count(elements), elements));
 }
 
 std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const {
@@ -89,7 +111,9 @@ std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t di
   basis->components.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(dims * k));
   numbers = numbers.subspan(dims * k);
   basis->mean.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(k));
-  basis->deviations.assign(numbers.begin() + static_cast<std::ptrdiff_t>(k), numbers.end());
+  numbers = numbers.subspan(k);
+  basis->deviations.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(dims));
+  if (options_.size.rate > 0) read_code(*basis, numbers.subspan(dims));
   set_offsets(*basis);
   return basis;
 }

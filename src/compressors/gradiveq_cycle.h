@@ -45,7 +45,7 @@ class GradiveqCycle : public CompressorMemory {
 
   // At the owner, in a learning step: takes part of the aggregated gradient, from element `first` on. begin_learning()
   // comes first; then parts may come from several threads.
-  void begin_learning(std::uint64_t step);
+  void begin_learning(std::uint64_t step, int world_size);
   void learn(std::uint64_t first, std::span<const float> mean);
 
   // At the owner, before a basis is used: waits for it. Null if there is none, and the parameter stays uncompressed.
@@ -56,7 +56,7 @@ class GradiveqCycle : public CompressorMemory {
   // What is received of a basis with so many components, or throws PayloadError.
   std::shared_ptr<const Basis> read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const;
   static std::size_t basis_numbers(const Basis& basis);
-  static std::size_t basis_numbers(std::size_t dims, std::size_t entries) { return dims * entries + entries + dims; }
+  std::size_t basis_numbers(std::size_t dims, std::size_t entries) const { return numbers(dims, entries, options_.size.rate > 0); }
   static void write_basis(const Basis& basis, std::span<float> numbers);
   Slices slices(Axis axis) const { return Slices(parameter_, axis, options_.slice); }
 
@@ -74,6 +74,9 @@ class GradiveqCycle : public CompressorMemory {
     std::shared_future<void> done;  // valid once principal components are sought
   };
 
+  // Components, mean and deviations; of a code widths and steps, too.
+  static std::size_t numbers(std::size_t dims, std::size_t entries, bool coded) { return dims * entries + entries + (coded ? 3 : 1) * dims; }
+  void read_code(Basis& basis, std::span<const float> numbers) const;
   bool is_small() const { return parameter_.elements() < options_.smallest; }
   void add_seen();
   void find_in_background();

@@ -37,6 +37,26 @@ std::size_t Moments::dims(std::span<const float> variances, const BasisSize& siz
   return std::clamp<std::size_t>(static_cast<std::size_t>(dims), 1, k);
 }
 
+// What components get of `rate` bits an entry, of which each group's norm takes 32 a group.
+std::optional<BitAllocation> Moments::bits(std::span<const float> variances, const BasisSize& size, bool competes) const {
+  const std::size_t slices = slices_.count(elements_), group = TransformCode::group_of(slices, elements_);
+  // Variances that are no more than what single precision makes of zero would rule the norms.
+  constexpr float kRounding = 1e-6f;
+  const auto first_noise = std::ranges::find_if(variances, [&](float variance) { return variance <= kRounding * variances.front(); });
+  variances = variances.first(static_cast<std::size_t>(first_noise - variances.begin()));
+  const auto allocate = [&](double rate) {
+    const double words = rate * static_cast<double>(group * elements_) / static_cast<double>(slices) / 32 - 1;
+    return allocate_bits(variances, group, static_cast<std::size_t>(std::max(words, 0.0)), size.world_size);
+  };
+  BitAllocation allocation = allocate(size.rate);
+  if (competes) {
+    const auto floats = static_cast<double>(slices_.entries() * (allocation.widths.size() + 1));
+    allocation = allocate(size.rate - 32 * floats / size.uses / static_cast<double>(elements_));
+  }
+  if (allocation.widths.empty()) return std::nullopt;
+  return allocation;
+}
+
 std::optional<Moments::Found> Moments::find(const BasisSize& size, bool competes) const {
   const std::size_t k = slices_.entries();
   if (count_ < 1) return std::nullopt;
@@ -57,10 +77,22 @@ std::optional<Moments::Found> Moments::find(const BasisSize& size, bool competes
   Basis& basis = found.basis;
   basis.axis = axis_;
   basis.slices = slices_;
-  basis.dims = dims(variances, size, competes);
-  const double slices = static_cast<double>(slices_.count(elements_)), d = static_cast<double>(basis.dims);
-  if (size.uses * slices * d + static_cast<double>(k) * (d + 1) >= size.uses * static_cast<double>(elements_)) return std::nullopt;
-  found.kept = std::accumulate(variances.begin(), variances.begin() + static_cast<std::ptrdiff_t>(basis.dims), 0.0) / total;
+  const std::size_t slices = slices_.count(elements_);
+  std::size_t floats = 0;  // that a step sends
+  if (size.rate > 0) {
+    std::optional<BitAllocation> allocation = bits(variances, size, competes);
+    if (!allocation) return std::nullopt;
+    basis.dims = allocation->widths.size();
+    found.kept = 1 - allocation->error / total;
+    basis.code.emplace(std::move(allocation->widths), std::move(allocation->steps), TransformCode::group_of(slices, elements_));
+    floats = basis.code->words(slices) + basis.code->norms(slices);
+  } else {
+    basis.dims = dims(variances, size, competes);
+    found.kept = std::accumulate(variances.begin(), variances.begin() + static_cast<std::ptrdiff_t>(basis.dims), 0.0) / total;
+    floats = slices * basis.dims;
+  }
+  if (size.uses * static_cast<double>(floats) + static_cast<double>(k * (basis.dims + 1)) >= size.uses * static_cast<double>(elements_))
+    return std::nullopt;
   basis.components.assign(covariance.begin(), covariance.begin() + static_cast<std::ptrdiff_t>(basis.dims * k));
   basis.mean = std::move(mean);
   for (std::size_t i = 0; i < basis.dims; ++i) basis.deviations.push_back(std::sqrt(variances[i]));

@@ -6,7 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "compressors/bit_allocation.h"
 #include "compressors/slices.h"
+#include "compressors/transform_code.h"
 #include "core/bytes.h"
 
 namespace thinwire {
@@ -20,13 +22,16 @@ struct Basis {
   std::vector<float> mean;        // K
   std::vector<float> offsets;     // dims: components times mean
   std::vector<float> deviations;  // dims: of the mean gradient's coefficients, as learnt
+  std::optional<TransformCode> code;  // none: coefficients travel as floats, or as a stage carries them
 
   kernels::ConstMatrix matrix() const { return {components.data(), dims, slices.entries(), slices.entries()}; }
 };
 
-// How many components are kept: `dims` if it is not 0, else as many as hold the share `energy` of the variance if that is
-// not 0, else K / ratio; or, where ways to cut compete, as many as travel with their basis at that ratio.
+// How many components are kept: as many as get bits if `rate` is not 0; else `dims` if it is not 0; else as many as hold the
+// share `energy` of the variance if that is not 0; else K / ratio. Where ways to cut compete, rate and ratio include the basis.
 struct BasisSize {
+  double rate = 0;     // bits an entry of the parameter, everything counted that a step with this basis sends
+  int world_size = 1;  // whose levels add up
   std::size_t dims = 0;
   double energy = 0;
   double ratio = 16;
@@ -52,6 +57,7 @@ class Moments {
 
  private:
   std::size_t dims(std::span<const float> variances, const BasisSize& size, bool competes) const;
+  std::optional<BitAllocation> bits(std::span<const float> variances, const BasisSize& size, bool competes) const;
 
   Axis axis_;
   Slices slices_;

@@ -222,6 +222,14 @@ SpecParameter steps(const char* name, const char* default_value, double minimum,
           .help = help};
 }
 
+double gradiveq_rate(const SpecValues& values, bool has_stage) {
+  const double rate = values.real("rate");
+  if (rate > 0 && rate < 0.125)
+    throw ArgumentError("compressor 'gradiveq': rate=" + values.choice("rate") + " is not allowed; it takes 0 or a number from 0.125 to 16");
+  if (rate > 0 && has_stage) throw ArgumentError("compressor 'gradiveq': with rate= it rounds coefficients itself, and takes no further stage");
+  return rate;
+}
+
 Row gradiveq() {
   SpecParameter feedback_or_flush = feedback("off");
   feedback_or_flush.choices = {"off", "on", "flush"};
@@ -239,6 +247,9 @@ Row gradiveq() {
                            .help = "components of a slice; 0: as ratio or energy say"},
                           {.name = "energy", .kind = Kind::kReal, .default_value = "0", .minimum = 0, .maximum = 1, .choices = {},
                            .help = "as many components as hold this share of the variance; 0: as ratio says"},
+                          real("rate", "0", 0, 16,
+                               "bits an entry in compressed steps, guard bits and norms included: coefficients are rounded, strong "
+                               "components to more bits; 0: they are floats, as many as dims, energy or ratio say"),
                           {.name = "slice", .kind = Kind::kInteger, .default_value = "576", .minimum = 1, .maximum = 4096, .choices = {},
                            .help = "most entries of a slice"},
                           {.name = "axis", .kind = Kind::kChoice, .default_value = "filter",
@@ -258,7 +269,7 @@ Row gradiveq() {
                                 static_cast<std::uint64_t>(values.integer("use"))};
             options.axis = axis_of(values.choice("axis"));
             options.slice = static_cast<std::size_t>(values.integer("slice"));
-            options.size = {.dims = static_cast<std::size_t>(values.integer("dims")), .energy = values.real("energy"),
+            options.size = {.rate = gradiveq_rate(values, next != nullptr), .dims = static_cast<std::size_t>(values.integer("dims")), .energy = values.real("energy"),
                             .ratio = values.real("ratio"), .uses = values.real("use")};
             options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
             return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Whole numbers, and one multiplication of floats an element: the compiler's own vectors give the same bits.
+// Whole numbers, and single operations on floats: the compiler's own vectors give the same bits.
 namespace thinwire::kernels {
 
 void add_field(std::span<const std::int32_t> levels, const Field& field, std::span<std::int32_t> words) {
@@ -26,6 +26,21 @@ void scale_levels(std::span<const std::int32_t> levels, float step, std::span<fl
 
 void subtract_levels(std::span<const std::int32_t> levels, float step, std::span<float> values) {
   for (std::size_t i = 0; i < levels.size(); ++i) values[i] -= static_cast<float>(levels[i]) * step;
+}
+
+void scale_levels(std::span<const std::int32_t> levels, float step, std::span<const float> norms, std::span<float> values) {
+  for (std::size_t i = 0; i < levels.size(); ++i) values[i] = static_cast<float>(levels[i]) * step * norms[i];
+}
+
+void round_to_levels(std::span<const float> values, float inverse_step, std::span<const float> inverse_norms, std::int32_t limit,
+                     std::span<std::int32_t> levels) {
+  constexpr float kRound = 12582912;  // 1.5 * 2^23: its neighbours are 1 apart
+  const auto end = static_cast<float>(limit);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float steps = values[i] * inverse_step * inverse_norms[i];
+    const float clamped = std::max(std::min(end, steps), -end);
+    levels[i] = static_cast<std::int32_t>((clamped + kRound) - kRound);
+  }
 }
 
 }  // namespace thinwire::kernels

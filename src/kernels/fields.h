@@ -30,4 +30,11 @@ void take_field(std::span<const std::int32_t> words, const Field& field, std::ui
 void scale_levels(std::span<const std::int32_t> levels, float step, std::span<float> values);
 void subtract_levels(std::span<const std::int32_t> levels, float step, std::span<float> values);
 
+// values[i] <- (levels[i] * step) * norms[i].
+void scale_levels(std::span<const std::int32_t> levels, float step, std::span<const float> norms, std::span<float> values);
+// levels[i] <- (values[i] * inverse_step) * inverse_norms[i], clamped to [-limit, limit] and rounded to the nearest whole
+// number; of what is no number the limit. Pre: limit < 2^22.
+void round_to_levels(std::span<const float> values, float inverse_step, std::span<const float> inverse_norms, std::int32_t limit,
+                     std::span<std::int32_t> levels);
+
 }  // namespace thinwire::kernels

@@ -71,6 +71,9 @@ const std::vector<std::string>& further_specs() {
       "casq:bits=6,tail=0.05,table=0.02,allocate=density",
       "casq:bits=8,signs=apart,tail=0.2,allocate=entropy-centre,table=1",
       "casq:budget=2.5",
+      "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=2",
+      "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=1.5,feedback=on",
+      "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=6,axis=auto,feedback=flush",
       "casq:budget=4,scope=block,precision=bf16,reduce=scatter",
   };
   return specs;

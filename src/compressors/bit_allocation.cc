@@ -1,0 +1,132 @@
+#include "compressors/bit_allocation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "compressors/transform_code.h"
+
+namespace thinwire {
+namespace {
+
+constexpr std::int32_t kFewLevels = 64;  // up to which the error is added up level by level
+constexpr std::size_t kLateUpgrades = 64;  // that are tried when the next one does not fit
+
+double density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
+double upper_tail(double x) { return std::erfc(x / std::numbers::sqrt2) / 2; }
+
+// E (x - q(x))^2 = 1 - 2 E x q(x) + E q(x)^2, with thresholds at half steps.
+double error_of_steps(double step, std::int32_t levels) {
+  double error = 1;
+  for (std::int32_t k = 1; k <= levels; ++k) {
+    const double threshold = (k - 0.5) * step;
+    error += -4 * step * density(threshold) + 2 * step * step * (2 * k - 1) * upper_tail(threshold);
+  }
+  return error;
+}
+
+// With many levels: a uniform error within the range and a normal tail beyond it.
+double error_of_many(double step, std::int32_t levels) {
+  const double end = (levels + 0.5) * step;
+  return step * step / 12 + 4 * density(end) / (end * end * end);
+}
+
+// One point of the lower convex hull of (width, error) to the next.
+struct Upgrade {
+  int width = 0;     // after it
+  double slope = 0;  // what it saves a bit
+};
+
+std::vector<Upgrade> upgrades_along_hull(const std::vector<double>& errors) {
+  std::vector<Upgrade> upgrades;
+  for (std::size_t from = 0; from + 1 < errors.size();) {
+    std::size_t best = from + 1;
+    const auto slope = [&](std::size_t to) { return (errors[from] - errors[to]) / static_cast<double>(to - from); };
+    for (std::size_t to = from + 2; to < errors.size(); ++to)
+      if (slope(to) > slope(best)) best = to;
+    if (!(slope(best) > 0)) break;
+    upgrades.push_back({static_cast<int>(best), slope(best)});
+    from = best;
+  }
+  return upgrades;
+}
+
+bool fits(std::vector<int> widths, std::size_t group, std::size_t words) {
+  std::ranges::sort(widths, std::greater<>());
+  widths.erase(std::ranges::find(widths, 0), widths.end());
+  return FieldPlan(widths, group).words() <= words;
+}
+
+// Which component is upgraded to which point of the hull, from the most useful upgrade on.
+struct Turn {
+  std::size_t component = 0;
+  std::size_t upgrade = 0;
+};
+
+std::vector<Turn> turns(std::span<const float> variances, const std::vector<Upgrade>& upgrades) {
+  std::vector<Turn> turns;
+  for (std::size_t u = 0; u < upgrades.size(); ++u)
+    for (std::size_t c = 0; c < variances.size(); ++c)
+      if (variances[c] > 0) turns.push_back({c, u});
+  const auto saved = [&](const Turn& turn) { return static_cast<double>(variances[turn.component]) * upgrades[turn.upgrade].slope; };
+  std::ranges::stable_sort(turns, [&](const Turn& a, const Turn& b) { return saved(a) > saved(b); });
+  return turns;
+}
+
+}  // namespace
+
+std::int32_t levels_of(int width, int world_size) { return ((1 << width) - 1) / 2 / world_size; }
+
+NormalQuantizer normal_quantizer(std::int32_t levels) {
+  if (levels < 1) return {};
+  const auto error = [&](double step) { return levels <= kFewLevels ? error_of_steps(step, levels) : error_of_many(step, levels); };
+  // The error has one minimum between a range of one deviation and one of eight.
+  double low = 1 / (levels + 0.5), high = 8 / (levels + 0.5);
+  const double golden = (std::sqrt(5.0) - 1) / 2;
+  for (int i = 0; i < 60; ++i) {
+    const double a = high - golden * (high - low), b = low + golden * (high - low);
+    (error(a) < error(b) ? high : low) = error(a) < error(b) ? b : a;
+  }
+  return {low, error(low)};
+}
+
+BitAllocation allocate_bits(std::span<const float> variances, std::size_t group, std::size_t words, int world_size) {
+  std::vector<double> errors;
+  for (int width = 0; width <= kWidestField; ++width) errors.push_back(normal_quantizer(levels_of(width, world_size)).error);
+  const std::vector<Upgrade> upgrades = upgrades_along_hull(errors);
+  const std::vector<Turn> order = turns(variances, upgrades);
+  const auto widths_after = [&](std::size_t count) {
+    std::vector<int> widths(variances.size());
+    for (const Turn& turn : std::span(order).first(count)) widths[turn.component] = upgrades[turn.upgrade].width;
+    return widths;
+  };
+  // The longest beginning that fits, and of what follows what still does.
+  std::size_t taken = 0, beyond = order.size() + 1;
+  while (beyond - taken > 1) {
+    const std::size_t middle = taken + (beyond - taken) / 2;
+    (fits(widths_after(middle), group, words) ? taken : beyond) = middle;
+  }
+  std::vector<int> widths = widths_after(taken);
+  for (std::size_t t = taken; t < std::min(order.size(), taken + kLateUpgrades); ++t) {
+    const Turn& turn = order[t];
+    int& width = widths[turn.component];
+    const int before = width;
+    if (before != (turn.upgrade == 0 ? 0 : upgrades[turn.upgrade - 1].width)) continue;
+    width = upgrades[turn.upgrade].width;
+    if (!fits(widths, group, words)) width = before;
+  }
+  std::ranges::sort(widths, std::greater<>());
+
+  BitAllocation allocation;
+  allocation.error = std::accumulate(variances.begin(), variances.end(), 0.0);
+  for (std::size_t c = 0; c < widths.size() && widths[c] > 0; ++c) {
+    const NormalQuantizer quantizer = normal_quantizer(levels_of(widths[c], world_size));
+    allocation.widths.push_back(widths[c]);
+    allocation.steps.push_back(static_cast<float>(quantizer.step));
+    allocation.error -= static_cast<double>(variances[c]) * (1 - quantizer.error);
+  }
+  return allocation;
+}
+
+}  // namespace thinwire
