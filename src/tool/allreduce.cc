@@ -23,6 +23,7 @@ namespace {
 
 using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
+constexpr int kFine = 10;  // the finer of the trial's two divisions: so many buckets to one of kBucketElements
 constexpr int kPlainLanes = 4;  // more do not make uncompressed sums faster
 
 // Everybody's largest, or sum.
@@ -142,7 +143,7 @@ class Measurement {
  private:
   // Fills in what options leave open.
   void divide() {
-    constexpr std::array kDivisors = {1, 2, 5, 10, 20, 40};  // of kBucketElements, into whole chunks
+    constexpr std::array kDivisors = {1, 2, 5, kFine};  // of kBucketElements, into whole chunks; none that was not tried
     constexpr std::array kLanes = {1, 2, 3, 4, 6, kMostChosenLanes};
     std::vector<int> buckets, lanes(kLanes.begin(), kLanes.end());
     for (const int divisor : kDivisors) buckets.push_back(buckets_of(kBucketElements / divisor));
@@ -161,7 +162,6 @@ class Measurement {
 
   // Two divisions in one lane: what they differ by is what buckets cost.
   ReductionCost measure_cost() {
-    constexpr std::uint64_t kFine = 10;
     const Trial coarse = attempt(kBucketElements), fine = attempt(kBucketElements / kFine);
     const double more = std::max(buckets_of(kBucketElements / kFine) - buckets_of(kBucketElements), 1);
     const double bucket = std::max(fine.seconds - coarse.seconds, 0.0) / more;
