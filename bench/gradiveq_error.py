@@ -128,6 +128,7 @@ def rows_of(recording: Recording, cycle: str) -> list[dict]:
                          "powersgd": powersgd_error(means, learn, ratio)})  # fmt: skip
     more = [f"gradiveq:rate={rate},{cycle}" for rate in RATES]
     more += [f"qsgd:bits={bits},reduce=gather" for bits in (2, 3, 4)]
+    more += [f"gradiveq:refresh=every,smallest=0,ratio={ratio},feedback={on}" for ratio in RATIOS for on in ("off", "on")]
     for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off"]:
         bits, error = recording.figures(spec)
         rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error})

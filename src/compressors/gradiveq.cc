@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "compressors/blas_agreement.h"
 #include "compressors/message.h"
 #include "core/fingerprint.h"
 #include "thinwire/errors.h"
@@ -48,14 +49,10 @@ std::unique_ptr<CompressorMemory> Gradiveq::make_memory(const Parameter& paramet
 // --- bases
 
 Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
-  // Each parameter's axis and number of components, from its owner; and which kernels OpenBLAS has, twice, so that their
-  // maxima tell whether they differ: then workers would decode different bits.
+  // Each parameter's axis and number of components, from its owner; and which kernels OpenBLAS has.
   const auto headers = context.scratch().take<std::int32_t>(2 * parameters.size() + 2);
   std::fill(headers.begin(), headers.end(), 0);
-  Fingerprint kernels;
-  kernels.add(kernels::blas_kernels());
-  headers[2 * parameters.size()] = static_cast<std::int32_t>(kernels.value() >> 34);
-  headers[2 * parameters.size() + 1] = -headers[2 * parameters.size()];
+  write_blas_fingerprint(headers.last(2));
   const auto is_owner = [&](std::size_t i, int rank) { return owner_of(parameters[i]->definition(), context.world_size()) == rank; };
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Basis* const basis = is_owner(i, context.rank()) ? cycle_of(*parameters[i]).found() : nullptr;
@@ -66,9 +63,7 @@ Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Con
   Await header_round = context.max(headers);
   co_await header_round;
 
-  if (headers[2 * parameters.size()] != -headers[2 * parameters.size() + 1])
-    throw PeerError("workers' processors differ, so that OpenBLAS would round differently (here it has kernels for " +
-                    kernels::blas_kernels() + "); set OPENBLAS_CORETYPE alike on all of them");
+  check_blas_fingerprint(headers.last(2));
   std::size_t numbers = 0;
   const auto length_of = [&](std::size_t i) {
     if (headers[2 * i] < 0 || headers[2 * i] >= kAxes || headers[2 * i + 1] < 0)

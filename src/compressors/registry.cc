@@ -5,6 +5,7 @@
 
 #include "compressors/casq.h"
 #include "compressors/gradiveq.h"
+#include "compressors/gradiveq_follow.h"
 #include "compressors/half.h"
 #include "compressors/none.h"
 #include "compressors/qsgd.h"
@@ -230,6 +231,19 @@ double gradiveq_rate(const SpecValues& values, bool has_stage) {
   return rate;
 }
 
+Made gradiveq_follow(const SpecValues& values, bool has_stage) {
+  if (has_stage || values.real("rate") > 0 || values.real("energy") > 0)
+    throw ArgumentError("compressor 'gradiveq': with refresh=every coefficients are floats, as many as dims or ratio say; it takes no rate=, "
+                        "no energy= and no further stage");
+  FollowOptions options;
+  options.axis = axis_of(values.choice("axis")).value_or(Axis::kFilter);
+  options.slice = static_cast<std::size_t>(values.integer("slice"));
+  options.dims = static_cast<std::size_t>(values.integer("dims"));
+  options.ratio = values.real("ratio");
+  options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
+  return std::make_unique<GradiveqFollow>(options);
+}
+
 Row gradiveq() {
   SpecParameter feedback_or_flush = feedback("off");
   feedback_or_flush.choices = {"off", "on", "flush"};
@@ -256,6 +270,8 @@ Row gradiveq() {
                            .choices = {"auto", "filter", "flat", "out", "in", "kernel"},
                            .help = "along what a slice lies: whole filters, memory, output or input channels, kernels; auto: filter, "
                                    "in or kernel, for each parameter what keeps most at equal cost"},
+                          choice("refresh", {"cycle", "every"},
+                                 "every: components follow the gradient in every step, with no learning phase"),
                           steps("learn", "100", 1, "steps of a cycle that are uncompressed, to learn from"),
                           steps("lag", "2", 0, "uncompressed steps more, in which components are found in the background"),
                           steps("use", "400", 1, "steps of a cycle that are compressed"),
@@ -264,6 +280,7 @@ Row gradiveq() {
                           feedback_or_flush},
            .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"},
           [](const SpecValues& values, Made next) -> Made {
+            if (values.choice("refresh") == "every") return gradiveq_follow(values, next != nullptr);
             GradiveqOptions options;
             options.schedule = {static_cast<std::uint64_t>(values.integer("learn")), static_cast<std::uint64_t>(values.integer("lag")),
                                 static_cast<std::uint64_t>(values.integer("use"))};

@@ -108,6 +108,13 @@ void Slices::reconstruct(float alpha, const kernels::ConstMatrix& a, const kerne
   }
 }
 
+void Slices::combine(std::span<const float> values, const kernels::ConstMatrix& p, const kernels::Matrix& z,
+                     std::span<float> room) const {
+  for_each_block(values, room, [&](const kernels::ConstMatrix& rows, std::size_t first) {
+    kernels::multiply_matrices(1, {p.data + first, p.rows, rows.rows, p.stride}, rows, first == 0 ? 0.0f : 1.0f, z);
+  });
+}
+
 void Slices::add_moments(std::span<const float> values, const kernels::Matrix& gram, std::span<double> sum,
                          std::span<float> room) const {
   for_each_block(values, room, [&](const kernels::ConstMatrix& rows, std::size_t) {

@@ -35,6 +35,8 @@ class Slices {
   // Slices of `values` <- alpha a' y + mean, in each of them. `values` is overwritten.
   void reconstruct(float alpha, const kernels::ConstMatrix& a, const kernels::ConstMatrix& y, std::span<const float> mean,
                    std::span<float> values, std::span<float> room) const;
+  // z (rows x K) <- p times the slices of `values` as rows.
+  void combine(std::span<const float> values, const kernels::ConstMatrix& p, const kernels::Matrix& z, std::span<float> room) const;
   // The upper triangle of `gram` <- gram + x x', `sum` <- sum + the sum of all slices.
   void add_moments(std::span<const float> values, const kernels::Matrix& gram, std::span<double> sum, std::span<float> room) const;
 

@@ -186,7 +186,7 @@ TEST(GradiveqFeedback, WhatWasNotSentGoesOutInTheLearningSteps) {
 std::vector<std::string> specs_of_a_cycle() {
   return {"gradiveq:ratio=8,learn=3,lag=2,use=4,smallest=0", "gradiveq:ratio=8,learn=3,lag=0,use=4,smallest=0,feedback=flush",
           "gradiveq:axis=auto,ratio=8,learn=3,lag=2,use=4,smallest=0", "gradiveq:ratio=8,learn=3,lag=2,use=4,smallest=0/qsgd:bits=4",
-          "gradiveq:rate=2,learn=3,lag=2,use=4,smallest=0,feedback=on"};
+          "gradiveq:rate=2,learn=3,lag=2,use=4,smallest=0,feedback=on", "gradiveq:refresh=every,ratio=4,smallest=0,feedback=on"};
 }
 
 // At every step of a cycle: what was saved goes on with the same bits.
@@ -226,7 +226,7 @@ TEST_P(GradiveqReshaped, AnotherShapeIsRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryKind, GradiveqReshaped, ::testing::Values("ratio=8", "rate=2", "ratio=8,axis=in"));
+INSTANTIATE_TEST_SUITE_P(EveryKind, GradiveqReshaped, ::testing::Values("ratio=8", "rate=2", "ratio=8,axis=in", "dims=3,refresh=every"));
 
 // Every way to cut and spoil a saved state is refused, or loads something that works.
 class GradiveqSpoilt : public ::testing::TestWithParam<std::string> {};
@@ -258,7 +258,7 @@ TEST_P(GradiveqSpoilt, StatesAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(BothKinds, GradiveqSpoilt, ::testing::Values("ratio=8", "rate=3"));
+INSTANTIATE_TEST_SUITE_P(BothKinds, GradiveqSpoilt, ::testing::Values("ratio=8", "rate=3", "dims=1,refresh=every"));
 
 TEST(GradiveqStage, QuantizedCoefficientsStillAddUp) {
   for (const std::string stage : {"qsgd:bits=8,reduce=sum", "qsgd:bits=8,reduce=gather", "bf16", "none"}) {

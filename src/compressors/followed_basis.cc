@@ -1,0 +1,171 @@
+#include "compressors/followed_basis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/bytes.h"
+#include "kernels/statistics.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+constexpr double kForgetting = 0.95;
+constexpr std::uint8_t kVersion = 1;
+constexpr const char* kSaved = "a saved state of gradiveq with refresh=every";
+
+struct Header {
+  std::uint32_t dims;
+  std::uint32_t probes;
+  std::uint32_t entries;
+};
+
+// Numbers in (-1, 1), the same on every worker.
+float scattered(std::size_t i) {
+  std::uint64_t bits = (i + 1) * 0x9e3779b97f4a7c15u;
+  bits = (bits ^ (bits >> 31)) * 0xbf58476d1ce4e5b9u;
+  return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
+}
+
+double dot(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
+std::span<float> row(const kernels::Matrix& matrix, std::size_t i) { return {matrix.data + i * matrix.stride, matrix.columns}; }
+
+}  // namespace
+
+void orthonormalize(const kernels::Matrix& rows, std::size_t done) {
+  for (std::size_t i = done; i < rows.rows; ++i) {
+    const auto own = row(rows, i);
+    double after = std::sqrt(dot(own, own));
+    // Twice: once leaves what rounding made of a row that nearly was in the span.
+    for (int round = 0; round < 2 && after > 0; ++round) {
+      const double before = round == 0 ? after : 1;
+      for (std::size_t j = 0; j < i; ++j) {
+        const double share = dot(own, row(rows, j));
+        for (std::size_t k = 0; k < own.size(); ++k)
+          own[k] = static_cast<float>(static_cast<double>(own[k]) - share * static_cast<double>(rows.data[j * rows.stride + k]));
+      }
+      after = std::sqrt(dot(own, own));
+      if (after <= 1e-5 * before) after = 0;
+      for (float& value : own) value = after == 0 ? 0.0f : static_cast<float>(static_cast<double>(value) / after);
+    }
+  }
+}
+
+FollowedBasis::FollowedBasis(const Parameter& parameter, const FollowOptions& options)
+    : parameter_(parameter), slices_(parameter, options.axis, options.slice), probes_(options.probes) {
+  const auto elements = static_cast<std::size_t>(parameter.elements());
+  if (elements < std::max<std::uint64_t>(options.smallest, 1)) return;
+  const std::size_t slices = slices_.count(elements), k = slices_.entries();
+  const double left = static_cast<double>(elements) / options.ratio - static_cast<double>(probes_ * (slices + k));
+  dims_ = options.dims > 0 ? options.dims : static_cast<std::size_t>(std::max(left / static_cast<double>(slices), 1.0));
+  if (dims_ + probes_ > k || (dims_ + probes_) * slices + probes_ * k >= elements) dims_ = 0;
+}
+
+void FollowedBasis::fill_probes(const kernels::Matrix& rows) const {
+  for (std::size_t i = dims_; i < rows.rows; ++i) {
+    const auto own = row(rows, i);
+    if (std::ranges::any_of(own, [](float value) { return value != 0; })) continue;
+    for (std::size_t k = 0; k < own.size(); ++k) own[k] = scattered(i * own.size() + k);
+    orthonormalize({rows.data, i + 1, rows.columns, rows.stride}, i);
+  }
+}
+
+void FollowedBasis::begin(std::span<const float> mean) {
+  if (dims_ == 0 || !kernels::scan(mean).finite) return;
+  const std::size_t slices = slices_.count(mean.size()), k = slices_.entries();
+  std::vector<float> mixture(all_rows() * slices), room(slices_.room_for());
+  for (std::size_t i = 0; i < mixture.size(); ++i) mixture[i] = scattered(i);
+  auto state = std::make_shared<State>();
+  state->rows.resize(all_rows() * k);
+  state->deviations.resize(dims_);
+  const kernels::Matrix rows{state->rows.data(), all_rows(), k, k};
+  slices_.combine(mean, {mixture.data(), all_rows(), slices, slices}, rows, room);
+  if (!kernels::scan(state->rows).finite) return;
+  orthonormalize(rows);
+  fill_probes(rows);
+  working_ = std::move(state);
+}
+
+void FollowedBasis::follow(const kernels::ConstMatrix& coefficients, const kernels::ConstMatrix& z) {
+  const std::size_t k = slices_.entries(), n = coefficients.columns, all = all_rows();
+  // The span's orthonormal rows: U, and those that Z is made of. Z = T rows.
+  std::vector<float> span(working_->rows.begin(), working_->rows.end());
+  const kernels::Matrix rows{span.data(), all, k, k};
+  for (std::size_t i = 0; i < probes_; ++i) std::copy_n(z.data + i * z.stride, k, rows.data + (dims_ + i) * k);
+  orthonormalize(rows, dims_);
+  // What the mean is in that span: a row of coefficients for each row of it, in units of the largest.
+  std::vector<float> within(all * n);
+  std::copy_n(coefficients.data, dims_ * n, within.begin());
+  for (std::size_t j = 0; j < probes_; ++j)
+    for (std::size_t i = 0; i < probes_; ++i) {
+      const auto share = static_cast<float>(dot({z.data + i * z.stride, k}, row(rows, dims_ + j)));
+      const float* const p = coefficients.data + (dims_ + i) * coefficients.stride;
+      for (std::size_t s = 0; s < n; ++s) within[(dims_ + j) * n + s] += share * p[s];
+    }
+  float unit = kernels::measure(within).largest;
+  for (const float deviation : working_->deviations) unit = std::max(unit, deviation);
+  if (!kernels::scan(within).finite || !(unit > 0) || !std::isfinite(unit)) return;
+  for (float& value : within) value /= unit;
+  std::vector<float> moments(all * all), variances(all);
+  const kernels::Matrix square{moments.data(), all, all, all};
+  kernels::multiply_matrices(1, {within.data(), all, n, n}, kernels::ConstMatrix{within.data(), all, n, n}.transpose(), 0, square);
+  for (std::size_t i = 0; i < dims_; ++i) {
+    const float deviation = working_->deviations[i] / unit;
+    moments[i * all + i] += static_cast<float>(kForgetting) * deviation * deviation;
+  }
+  if (!kernels::find_eigenvectors(square, variances) || !kernels::scan(moments).finite) return;
+
+  auto state = std::make_shared<State>();
+  state->rows.resize(all * k);
+  const kernels::Matrix next{state->rows.data(), all, k, k};
+  kernels::multiply_matrices(1, {moments.data(), all, all, all}, {span.data(), all, k, k}, 0, next);
+  orthonormalize(next);
+  fill_probes(next);
+  for (std::size_t i = 0; i < dims_; ++i) state->deviations.push_back(std::sqrt(std::max(variances[i], 0.0f)) * unit);
+  if (kernels::scan(state->rows).finite && kernels::scan(state->deviations).finite) working_ = std::move(state);
+}
+
+std::vector<std::byte> FollowedBasis::save() const {
+  std::vector<std::byte> saved(2 + (committed_ ? sizeof(Header) + 4 * (committed_->rows.size() + dims_) : 0));
+  ByteWriter writer(saved);
+  writer.write(kVersion);
+  writer.write(static_cast<std::uint8_t>(committed_ ? 1 : 0));
+  if (!committed_) return saved;
+  writer.write(Header{static_cast<std::uint32_t>(dims_), static_cast<std::uint32_t>(probes_), static_cast<std::uint32_t>(slices_.entries())});
+  writer.write_all(std::span<const float>(committed_->rows));
+  writer.write_all(std::span<const float>(committed_->deviations));
+  return saved;
+}
+
+void FollowedBasis::load(std::span<const std::byte> saved) {
+  ByteReader reader(saved, kSaved);
+  if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
+    throw PayloadError(std::string(kSaved) + " has version " + std::to_string(version) + "; this thinwire reads version " +
+                       std::to_string(kVersion));
+  const auto contents = reader.read<std::uint8_t>();
+  if (contents > 1) throw PayloadError(std::string(kSaved) + " holds nothing known");
+  std::shared_ptr<State> state;
+  if (contents == 1) {
+    const auto header = reader.read<Header>();
+    if (dims_ == 0 || header.dims != dims_ || header.probes != probes_ || header.entries != slices_.entries())
+      throw PayloadError(std::string(kSaved) + " holds " + std::to_string(header.dims) + " components for slices of " +
+                         std::to_string(header.entries) + " entries; they are " + std::to_string(dims_) + " of " +
+                         std::to_string(slices_.entries()) + " now. A parameter whose shape has changed begins anew");
+    state = std::make_shared<State>();
+    state->rows.resize(all_rows() * slices_.entries());
+    state->deviations.resize(dims_);
+    reader.read_into(std::span(state->rows));
+    reader.read_into(std::span(state->deviations));
+    if (!kernels::scan(state->rows).finite || !kernels::scan(state->deviations).finite)
+      throw PayloadError(std::string(kSaved) + " holds a number that is not finite");
+  }
+  reader.expect_end();
+  committed_ = std::move(state);
+}
+
+}  // namespace thinwire
