@@ -45,7 +45,8 @@ def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitio
         {**common, "compressor": spec, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
          "traffic_bytes": report["traffic_bytes"], "wire_bytes": report["wire_bytes"],
          "break_even_gbps": report["break_even_gbps"], "first_seconds": report["first_seconds"],
-         "codec_seconds": report["codec_seconds"], "lanes": report["lanes"], "bucket_elements": report["bucket_elements"]},
+         "codec_seconds": report["codec_seconds"], "lanes": report["lanes"], "bucket_elements": report["bucket_elements"],
+         "trial": report["trial"]},
     ]
 
 

@@ -1,6 +1,7 @@
 #include "thinwire/pipelining.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace thinwire {
 namespace {
@@ -12,8 +13,9 @@ constexpr double kTolerance = 1.04;
 // times that never vary, fewer lanes would do.
 double seconds_of(const ReductionCost& cost, int buckets, int lanes) {
   const double codec = cost.codec_seconds / buckets + cost.bucket_codec_seconds, wire = cost.wire_seconds / buckets;
+  const int used = std::min(lanes, buckets);
   double at_codec = 0, at_wire = 0, round = 0;  // lanes that a further one finds there, and how long it takes for one bucket
-  for (int lane = 1; lane <= std::min(lanes, buckets); ++lane) {
+  for (int lane = 1; lane <= used; ++lane) {
     const double in_codec = codec * (1 + at_codec), in_wire = wire * (1 + at_wire);
     const double whole = in_codec + in_wire + cost.bucket_wait_seconds;
     if (!(whole > 0)) return 0;
@@ -21,20 +23,22 @@ double seconds_of(const ReductionCost& cost, int buckets, int lanes) {
     at_wire = lane * in_wire / whole;
     round = whole / lane;
   }
-  // At the beginning the wire has nothing to do, or at the end the codec.
-  return lanes > 1 && buckets > 1 ? buckets * round + std::min(codec, wire) : buckets * round;
+  if (used == 1) return buckets * round;
+  // All lanes begin with their codecs, which share the cores: none reaches the wire much before the others.
+  return buckets * round + used * std::min(codec, wire);
 }
 
 }  // namespace
 
 Pipelining choose_pipelining(const ReductionCost& cost, std::span<const int> buckets, std::span<const int> lanes) {
-  double best = seconds_of(cost, buckets[0], lanes[0]);
-  for (const int l : lanes)
-    for (const int b : buckets) best = std::min(best, seconds_of(cost, b, l));
-  for (const int l : lanes)
-    for (const int b : buckets)
-      if (const double seconds = seconds_of(cost, b, l); seconds <= kTolerance * best) return {b, l, seconds};
-  return {};  // not reached: the best is among them
+  std::vector<Pipelining> best_of_lanes;
+  for (const int l : lanes) {
+    Pipelining& best = best_of_lanes.emplace_back(Pipelining{buckets[0], l, seconds_of(cost, buckets[0], l)});
+    for (const int b : buckets.subspan(1))
+      if (const double seconds = seconds_of(cost, b, l); seconds < best.seconds) best = {b, l, seconds};
+  }
+  const double least = std::ranges::min_element(best_of_lanes, {}, &Pipelining::seconds)->seconds;
+  return *std::ranges::find_if(best_of_lanes, [&](const Pipelining& each) { return each.seconds <= kTolerance * least; });
 }
 
 }  // namespace thinwire

@@ -32,7 +32,7 @@ TEST(Pipelining, HalvesWhatIsHalfCodecAndHalfWire) {
 TEST(Pipelining, DearBucketsAreFewer) {
   ReductionCost cost = {.codec_seconds = 0.1, .wire_seconds = 0.1, .bucket_codec_seconds = 1e-5, .bucket_wait_seconds = 0};
   const int cheap = choose(cost).buckets;
-  cost.bucket_codec_seconds = 5e-3;
+  cost.bucket_codec_seconds = 1e-3;
   const int dear = choose(cost).buckets;
   EXPECT_LT(dear, cheap);
   EXPECT_GT(dear, 1);
@@ -52,7 +52,7 @@ TEST(Pipelining, AgreesWithTheClosedFormOfBalancedStations) {
   for (const int lanes : {1, 2, 3, 8}) {
     const std::array one_number = {lanes}, buckets = {1000};
     const double seconds = choose_pipelining({.codec_seconds = 1, .wire_seconds = 1}, buckets, one_number).seconds;
-    EXPECT_NEAR(seconds, (lanes + 1.0) / lanes, 0.002);
+    EXPECT_NEAR(seconds, (lanes + 1.0) / lanes, 0.01);
   }
 }
 
