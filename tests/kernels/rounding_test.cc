@@ -37,12 +37,13 @@ TEST_P(RoundingTest, RoundsUpWhereTheDrawnNumberIsBelowTheFraction) {
     const std::vector<std::uint32_t> words = words_for(n);
     Buffer<std::int32_t> levels(n, 1);
     round_randomly(values, 3.7F, 5, words, levels.span());
+    const std::vector<std::int32_t> found = levels.elements();
     for (std::size_t i = 0; i < n; ++i) {
       const float x = values[i] * 3.7F;
       const double drawn = static_cast<double>(words[i] >> 8) / (1 << 24);
       const bool up = drawn < static_cast<double>(x) - std::floor(static_cast<double>(x));
       const int expected = std::clamp(static_cast<int>(std::floor(x)) + (up ? 1 : 0), -5, 5);
-      ASSERT_EQ(levels.elements()[i], expected) << values[i];
+      ASSERT_EQ(found[i], expected) << values[i];
     }
     ASSERT_TRUE(levels.untouched_before());
   }

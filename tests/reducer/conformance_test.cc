@@ -10,6 +10,7 @@
 #include "kernels/targets.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
+#include "sanitized.h"
 
 namespace thinwire::testing {
 namespace {
@@ -31,20 +32,11 @@ bool has_feedback(const std::string& spec) {
 }
 
 // The sanitizers are slow, and look for what goes wrong alike whatever the numbers are.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kEveryCombination = false;
-#else
-constexpr bool kEveryCombination = true;
-#endif
+constexpr bool kEveryCombination = !kSanitized;
 
 // Nor do they find more where random numbers or the processor's instructions are others (kernels have tests of their own).
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kEveryValue = false;
-const std::vector<std::string> kTriedContents = {"normal", "outlier"};
-#else
-constexpr bool kEveryValue = true;
-const std::vector<std::string> kTriedContents = contents();
-#endif
+constexpr bool kEveryValue = !kSanitized;
+const std::vector<std::string> kTriedContents = kSanitized ? std::vector<std::string>{"normal", "outlier"} : contents();
 
 // Values of a parameter that are worth a case: of numbers the default, the ends and the middle.
 std::vector<std::string> values_of(const SpecParameter& parameter) {

@@ -6,6 +6,7 @@
 #include "reducer/gradiveq_samples.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
+#include "sanitized.h"
 
 namespace thinwire::testing {
 namespace {
@@ -21,7 +22,7 @@ class GradiveqFollow : public ::testing::TestWithParam<Cut> {};
 TEST_P(GradiveqFollow, FindsTheSpaceThatSlicesLieInAndFollowsItsChange) {
   const Cut& cut = GetParam();
   const auto slices = slices_by_definition(cut.shape, cut.axis, cut.entries);
-  for (const int count : {1, 2, 3, 5, 16}) {
+  for (const int count : kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 5, 16}) {
     if (count > 2 && cut.entries == 900) continue;  // the same, but slow
     Workers workers(layout_of(cut), count, {.compressor = spec_of(cut, "dims=12")});
     Structured before(slices, 2, 0.0f, 3), after(slices, 2, 0.0f, 4);

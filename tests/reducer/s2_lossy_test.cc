@@ -10,6 +10,7 @@
 #include "compressors/s2.h"
 #include "reducer/sparse_gradients.h"
 #include "reducer/workers.h"
+#include "sanitized.h"
 
 namespace thinwire::testing {
 namespace {
@@ -213,13 +214,8 @@ TEST(S2, StateComesBack) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-std::size_t live_bytes() { return 0; }
-constexpr int kSteps = 300;
-#else
-std::size_t live_bytes() { return mallinfo2().uordblks; }
-constexpr int kSteps = 10000;
-#endif
+std::size_t live_bytes() { return kSanitized ? 0 : mallinfo2().uordblks; }
+constexpr int kSteps = kSanitized ? 300 : 10000;
 
 class S2Soak : public ::testing::TestWithParam<const char*> {};
 

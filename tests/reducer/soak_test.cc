@@ -9,18 +9,14 @@
 #include "core/fingerprint.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
+#include "sanitized.h"
 
 namespace thinwire::testing {
 namespace {
 
 // Bytes that this process has allocated and not freed. Sanitizers have allocators of their own, and are slow.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-std::size_t live_bytes() { return 0; }
-constexpr int kSteps = 1000;
-#else
-std::size_t live_bytes() { return mallinfo2().uordblks; }
-constexpr int kSteps = 20000;
-#endif
+std::size_t live_bytes() { return kSanitized ? 0 : mallinfo2().uordblks; }
+constexpr int kSteps = kSanitized ? 1000 : 20000;
 constexpr int kWarmUp = kSteps / 10, kWorkers = 3;
 
 const Layout& layout() {
