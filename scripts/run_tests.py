@@ -25,7 +25,8 @@ JOBS = os.environ.get("THINWIRE_JOBS") or str(os.cpu_count())
 CASE_SECONDS = 300  # more than any test takes, under a sanitizer and on a busy machine
 THREADED_ROOMS = ["core", "communicators", "reducer"]  # whose C++ tests the thread sanitizer is for,
 # but not numerics, which take it half an hour and share between threads only what the others do too
-UNTHREADED = "Conformance|Lossless|RateError|GradiveqState|FollowFeedback|S2Sketch|S2Peel|Casq[.]"
+UNTHREADED = ("Conformance|Lossless|EveryAxis|RateError|RateFeedback|GradiveqState|FollowFeedback|S2Sketch|S2Peel|Casq[.]|Scatter[.]|"
+              "AutoChooses|Bits[.]")
 
 ENVIRONMENT = {
     # Tests start several workers on few cores.
