@@ -4,9 +4,9 @@
 
 The gradients of bench.casq_evidence (a small CNN from step 200 on, the main job's network from step 100 on, four workers) and
 those of the steps that follow. Clusters are trained on the first step alone (`retrain` is longer than the recording); errors
-are |g - g'|^2 / |g|^2 of a worker, without feedback, means over the 1st, 5th and 20th step after it. k-means (NumPy, double precision) has
-one set of levels for each parameter and worker, whose bits are not counted: as old, levels of the first step; fresh, of each
-step itself, which no compressor could know without sending them.
+are |g - g'|^2 / |g|^2 of a worker, without feedback, means over the 1st, 5th and 20th step after it. k-means (NumPy, double
+precision) has one set of levels for each parameter and worker, whose bits are not counted: as old, levels of the first step;
+fresh, of each step itself, which no compressor could know without sending them.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def rows_of(gradients: np.ndarray, layout: list[dict]) -> list[dict]:
                 ((rotation(g, bits, random, unbiased=True)[0] - g) ** 2).sum() / (g**2).sum()
                 for g in gradients[list(EVALUATED)].reshape(-1, gradients.shape[2]).astype(np.float64)
             ]
-            rows.append({"bits": bits, "casq_seen": plain[0], "casq": statistics.mean(plain[step] for step in EVALUATED),
-                         "casq_block": statistics.mean(block[step] for step in EVALUATED), "kmeans_old": old, "kmeans_fresh": fresh,
-                         "rotation": statistics.mean(rotated)})  # fmt: skip
+            unseen, in_blocks = (statistics.mean(errors[step] for step in EVALUATED) for errors in (plain, block))
+            rows.append({"bits": bits, "casq_seen": plain[0], "casq": unseen, "casq_block": in_blocks, "kmeans_old": old,
+                         "kmeans_fresh": fresh, "rotation": statistics.mean(rotated)})  # fmt: skip
     return rows
 
 
@@ -106,7 +106,8 @@ def main() -> None:
     results["main_job"] = rows_of(record(0, 100, network), layout_of(network))
     print_rows("the main job's network", results["main_job"])
     if arguments.json:
-        arguments.json.write_text(json.dumps({"seeds": arguments.seeds, "evaluated": EVALUATED, **results}, indent=1) + "\n")
+        results = {"seeds": arguments.seeds, "evaluated": EVALUATED, **results}
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

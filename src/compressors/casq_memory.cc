@@ -53,9 +53,7 @@ std::vector<std::byte> CasqMemory::save() const {
 
 void CasqMemory::load(std::span<const std::byte> saved) {
   ByteReader reader(saved, "a saved state of casq");
-  if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
-    throw PayloadError("a saved state of casq has version " + std::to_string(version) + "; this thinwire reads version " +
-                       std::to_string(kVersion));
+  reader.expect_version(kVersion);
   const int bits = reader.read<std::uint8_t>();
   const bool fits = fixed_bits_ ? bits == committed_.bits : bits >= 1 && bits <= kernels::kMaxCodeBits;
   if (!fits) throw PayloadError("a saved state of casq is of " + std::to_string(bits) + " bits an entry");

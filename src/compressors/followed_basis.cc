@@ -144,9 +144,7 @@ std::vector<std::byte> FollowedBasis::save() const {
 
 void FollowedBasis::load(std::span<const std::byte> saved) {
   ByteReader reader(saved, kSaved);
-  if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
-    throw PayloadError(std::string(kSaved) + " has version " + std::to_string(version) + "; this thinwire reads version " +
-                       std::to_string(kVersion));
+  reader.expect_version(kVersion);
   const auto contents = reader.read<std::uint8_t>();
   if (contents > 1) throw PayloadError(std::string(kSaved) + " holds nothing known");
   std::shared_ptr<State> state;

@@ -186,9 +186,7 @@ std::vector<std::byte> GradiveqCycle::save() const {
 
 void GradiveqCycle::load(std::span<const std::byte> saved) {
   ByteReader reader(saved, kSaved);
-  if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
-    throw PayloadError(std::string(kSaved) + " has version " + std::to_string(version) + "; this thinwire reads version " +
-                       std::to_string(kVersion));
+  reader.expect_version(kVersion);
   const auto contents = reader.read<std::uint8_t>();
   if (contents > kAll || (contents & kHasMoments && contents & kHasFound))
     throw PayloadError(std::string(kSaved) + " says that it holds " + std::to_string(contents) + ", which is nothing known");

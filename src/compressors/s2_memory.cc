@@ -38,9 +38,7 @@ std::vector<std::byte> S2Memory::save() const {
 
 void S2Memory::load(std::span<const std::byte> saved) {
   ByteReader reader(saved, "a saved state of s2");
-  if (const auto version = reader.read<std::uint8_t>(); version != kVersion)
-    throw PayloadError("a saved state of s2 has version " + std::to_string(version) + "; this thinwire reads version " +
-                       std::to_string(kVersion));
+  reader.expect_version(kVersion);
   const auto steps = reader.read<std::uint64_t>();
   Seen seen;
   seen.by_any = reader.read<float>();

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -43,6 +44,13 @@ class ByteReader {
   }
 
   std::size_t left() const { return bytes_.size(); }
+
+  // The version that stands first in what is saved.
+  void expect_version(std::uint8_t supported) {
+    if (const auto version = read<std::uint8_t>(); version != supported)
+      throw PayloadError(std::string(what_) + " has version " + std::to_string(version) + "; this thinwire reads version " +
+                         std::to_string(supported));
+  }
 
   void expect_end() const {
     if (!bytes_.empty())

@@ -30,12 +30,6 @@ const std::vector<Good>& good_files() {
   return files;
 }
 
-const Good& good_file(const std::string& name) {
-  for (const Good& good : good_files())
-    if (good.name == name) return good;
-  throw std::logic_error(name);
-}
-
 // Positions: 8 bytes of header, 1 of bitmap, then the first parameter's code.
 const std::vector<Bad>& bad_files() {
   static const std::vector<Bad> files = {
@@ -114,7 +108,7 @@ TEST(CasqGolden, TodaysEncoderSaysTheSame) {
 
 TEST(CasqGolden, SpoiltMessagesAreRefused) {
   for (const Bad& bad : bad_files())
-    EXPECT_THROW(decoded(good_file(bad.good).spec, read_bad(bad)), PayloadError) << bad.name;
+    EXPECT_THROW(decoded(file_named(bad.good, good_files()).spec, read_bad(bad)), PayloadError) << bad.name;
 }
 
 TEST(CasqGolden, NoFileIsLeftOut) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,13 @@ inline Bytes bytes_of(const std::vector<float>& values) {
 inline Bytes spoilt(Bytes message, const Bad& bad) {
   for (std::size_t i = 0; i < bad.bytes.size(); ++i) message.at(bad.position + i) = static_cast<char>(bad.bytes[i]);
   return message;
+}
+
+template <class Good>
+const Good& file_named(const std::string& name, const std::vector<Good>& files) {
+  for (const Good& file : files)
+    if (file.name == name) return file;
+  throw std::logic_error(name);
 }
 
 // Only what is not there yet: what was written once stays.

@@ -10,6 +10,7 @@
 
 #include "compressors/golden_files.h"
 #include "kernels/targets.h"
+#include "reducer/deliver.h"
 #include "reducer/workers.h"
 
 namespace thinwire::testing {
@@ -38,12 +39,6 @@ const std::vector<Good>& good_files() {
       {"qsgd_v1_sum", "qsgd:bits=4,reduce=sum", {2 * 4, 4 * (60 + 3)}},  // fields of 5 bits, 6 in a word
   };
   return files;
-}
-
-const Good& good_file(const std::string& name) {
-  for (const Good& good : good_files())
-    if (good.name == name) return good;
-  throw std::logic_error(name);
 }
 
 const std::vector<Bad>& bad_files() {
@@ -108,44 +103,6 @@ std::span<std::byte> arriving(const Collective& collective) {
   return collective.result.empty() ? collective.data : collective.result;
 }
 
-template <class T, class Combine>
-void combine(std::span<std::byte> first, std::span<std::byte> second, const Combine& both) {
-  for (std::size_t i = 0; i < first.size(); i += sizeof(T)) {
-    T a, b;
-    std::memcpy(&a, &first[i], sizeof(T));
-    std::memcpy(&b, &second[i], sizeof(T));
-    a = both(a, b);
-    std::memcpy(&first[i], &a, sizeof(T));
-    std::memcpy(&second[i], &a, sizeof(T));
-  }
-}
-
-// What a communicator of two workers does.
-void perform(const Collective& first, const Collective& second) {
-  const std::array<const Collective*, 2> both = {&first, &second};
-  const std::size_t size = first.data.size();
-  switch (first.kind) {
-    case CollectiveKind::kSum:
-      if (first.type == ElementType::kFloat32) return combine<float>(first.data, second.data, std::plus<float>());
-      return combine<std::int32_t>(first.data, second.data, std::plus<std::int32_t>());
-    case CollectiveKind::kMax:
-      return combine<float>(first.data, second.data, [](float a, float b) { return std::max(a, b); });
-    case CollectiveKind::kUnite:
-      return combine<std::uint32_t>(first.data, second.data, std::bit_or<std::uint32_t>());
-    case CollectiveKind::kGather:
-      for (const Collective* to : both)
-        for (std::size_t from = 0; from < 2; ++from) std::ranges::copy(both[from]->data, to->result.subspan(from * size).begin());
-      return;
-    case CollectiveKind::kScatter:
-      for (std::size_t to = 0; to < 2; ++to)
-        for (std::size_t from = 0; from < 2; ++from)
-          std::ranges::copy(both[from]->data.subspan(to * size / 2, size / 2), both[to]->result.subspan(from * size / 2).begin());
-      return;
-    default:
-      throw std::logic_error("no format has this collective");
-  }
-}
-
 struct Exchanged {
   Bytes arrived;  // at worker 0
   std::vector<std::size_t> bytes;
@@ -160,7 +117,7 @@ Exchanged exchange(const std::string& spec) {
   result.mean = input(0);
   Reduction mine = first.reduce(parameters_of(layout(), result.mean)), others = second.reduce(parameters_of(layout(), other));
   while (const Collective* collective = mine.next()) {
-    perform(*collective, *others.next());
+    deliver(std::array{*collective, *others.next()});
     const auto bytes = arriving(*collective);
     const auto* const begin = reinterpret_cast<const char*>(bytes.data());
     result.arrived.insert(result.arrived.end(), begin, begin + bytes.size());
@@ -225,7 +182,7 @@ TEST(Golden, LosslessOnesHoldTheExactMean) {
 TEST(Golden, SpoiltExchangesAreRefused) {
   if (std::getenv("THINWIRE_WRITE_GOLDEN")) write_missing(bad_files());
   for (const Bad& bad : bad_files())
-    EXPECT_THROW(decoded(good_file(bad.good).spec, read_bad(bad)), PayloadError) << bad.name;
+    EXPECT_THROW(decoded(file_named(bad.good, good_files()).spec, read_bad(bad)), PayloadError) << bad.name;
 }
 
 TEST(Golden, NoFileIsLeftOut) {

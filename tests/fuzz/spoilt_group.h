@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "communicators/combine.h"
 #include "fuzz/fuzz_input.h"
+#include "reducer/deliver.h"
 #include "reducer/sample_gradients.h"
 #include "thinwire/thinwire.h"
 
@@ -89,25 +89,10 @@ class SpoiltGroup {
   }
 
   void deliver(const Collectives& posted, Input& input) const {
-    const Collective& first = posted[0];
-    const std::size_t part = first.result.size() / posted.size();
-    if (first.kind == CollectiveKind::kBroadcast) return broadcast(posted, input);
-    if (first.result.empty()) combine(posted, 0, first.data.size() / element_bytes(first.type));
-    for (std::size_t to = 0; to < posted.size() && part > 0; ++to)
-      for (std::size_t from = 0; from < posted.size(); ++from) {
-        const std::size_t offset = first.kind == CollectiveKind::kScatter ? to * part : 0;
-        std::memcpy(posted[to].result.data() + from * part, posted[from].data.data() + offset, part);
-      }
+    testing::deliver(posted);
     const Collective& spoilt = posted[victim_];
-    input.spoil(spoilt.result.empty() ? spoilt.data : spoilt.result);
-  }
-
-  void broadcast(const Collectives& posted, Input& input) const {
-    const auto root = static_cast<std::size_t>(posted[0].root);
-    for (std::size_t to = 0; to < posted.size(); ++to)
-      if (to != root && !posted[to].data.empty())
-        std::memcpy(posted[to].data.data(), posted[root].data.data(), posted[to].data.size());
-    if (victim_ != root) input.spoil(posted[victim_].data);
+    const bool is_root = spoilt.kind == CollectiveKind::kBroadcast && static_cast<std::size_t>(spoilt.root) == victim_;
+    if (!is_root) input.spoil(spoilt.result.empty() ? spoilt.data : spoilt.result);
   }
 
   std::size_t victim_;

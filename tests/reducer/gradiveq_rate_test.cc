@@ -75,9 +75,7 @@ TEST_P(GradiveqRate, SumsDecodeToWhatTheMeanAloneDecodesTo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryAxis, GradiveqRate, ::testing::ValuesIn(cuts()), [](const auto& cut) {
-  return cut.param.axis + "_" + std::to_string(cut.param.shape[0]) + "_" + std::to_string(cut.param.shape[1]) + "_" + std::to_string(cut.param.slice);
-});
+INSTANTIATE_TEST_SUITE_P(EveryAxis, GradiveqRate, ::testing::ValuesIn(cuts()), name_of_cut);
 
 // Slices of 72 entries, normal, with variances 100 / i^2 of the mean along the rows of a cosine transform.
 constexpr std::size_t kEntries = 72, kFilters = 256;

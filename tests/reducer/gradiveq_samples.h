@@ -109,6 +109,11 @@ inline std::vector<Cut> cuts() {
           {"out", {70, 6, 3, 3}, 32, 32},      {"filter", {300, 100, 3, 3}, 1024, 900}};
 }
 
+inline std::string name_of_cut(const ::testing::TestParamInfo<Cut>& cut) {
+  return cut.param.axis + "_" + std::to_string(cut.param.shape[0]) + "_" + std::to_string(cut.param.shape[1]) + "_" +
+         std::to_string(cut.param.slice);
+}
+
 inline Layout layout_of(const Cut& cut) {
   std::vector<std::int64_t> shape(cut.shape.begin(), cut.shape.end());
   return Layout({{"conv.weight", shape}});
@@ -119,6 +124,23 @@ inline std::size_t whole_line(const Cut& cut) {  // along the axis
   if (cut.axis == "in") return cut.shape[1];
   if (cut.axis == "kernel") return cut.shape[2] * cut.shape[3];
   return cut.axis == "out" ? cut.shape[0] : cut.shape[0] * cut.shape[1] * cut.shape[2] * cut.shape[3];
+}
+
+inline const Layout kConv({{"conv.weight", {64, 16, 3, 3}}});
+
+// Payloads add up: what several workers' gradients decode to is what their mean alone does, to rounding, in every step.
+inline void expect_linear(const Cut& cut, const std::string& spec, int count, int steps) {
+  SCOPED_TRACE(spec + ", " + std::to_string(count) + " workers");
+  Workers workers(layout_of(cut), count, {.compressor = spec}), alone(layout_of(cut), 1, {.compressor = spec});
+  Structured gradients(slices_by_definition(cut.shape, cut.axis, cut.entries), 5, 0.5f);
+  for (int step = 0; step < steps; ++step) {
+    Gradients means = gradients.draw(count);
+    Gradients mean{mean_of(means)};
+    workers.step(means);
+    alone.step(mean);
+    expect_alike(means);
+    EXPECT_LT(relative_error(means[0], mean[0]), 1e-6) << "step " << step;
+  }
 }
 
 }  // namespace thinwire::testing
