@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import sys
 from pathlib import Path
 
-from bench.network import ddp_path, mpi_path, plot
+from bench.network import ddp_path, mpi_path, plot, timeline
 from bench.training import interrupts, network, specs
 
 _LINKS = "100mbit,1gbit,10gbit"
@@ -61,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--lanes", type=int, help="of thinwire (default: through MPI chosen by a trial, in DDP 4)")
     add("--layers", action="store_true", help="through MPI too, a gradient in layers like ResNet-50's, as in DDP")
     add("--warm-up", type=int, default=1, help="through MPI, compressed reductions that do not count (default 1)")
+    add("--timelines", action="store_true",
+        help="through MPI too, write what encoded, decoded and was on the wire when: a trace for ui.perfetto.dev, and a picture")
     add("--out", type=Path, default=Path("out/network"), help="folder for network.json and network.svg")
     return result
 
@@ -69,8 +72,12 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
     found = []
     for spec in specs.split_specs(arguments.mpi):
         _tell(f"{link.name}, {elements:,} elements, MPI, {spec}")
+        trace = _trace(arguments, link, elements, spec)
         found += mpi_path.measure(net, spec, _shapes(elements, arguments.layers), arguments.repetitions, arguments.lanes,
-                                  arguments.warm_up)
+                                  arguments.warm_up, trace)
+        if trace:
+            title = f"{spec}, {elements / 1e6:g} M float32, {link.name}, {arguments.workers} workers: worker 0"
+            timeline.draw(timeline.events_of(json.loads(trace.read_text()), 0), title, trace.with_suffix(".svg"))
     if arguments.ddp:
         _tell(f"{link.name}, {elements:,} elements, DDP")
         found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes or _DDP_LANES)
@@ -86,6 +93,11 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
         rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit or None,
                      "speedup": plain / row["seconds"] if plain and row["traffic_bytes"] else None})
     return rows
+
+
+def _trace(arguments: argparse.Namespace, link: network.Link, elements: int, spec: str) -> Path | None:
+    name = "_".join([link.name, str(elements), *re.findall(r"\w+", spec)])
+    return arguments.out / f"{name}.json" if arguments.timelines else None
 
 
 def _shapes(elements: int, layers: bool) -> list[tuple[int, ...]]:

@@ -26,8 +26,10 @@ exec ip netns exec {stem}$rank unshare --uts sh -c "hostname worker$rank && $*"
 
 
 def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitions: int, lanes: int | None,
-            warm_up: int) -> list[dict]:
-    """Rows of the plain sum and of `spec`, measured in turns. A gradient of one shape is cut at will, others at layers."""
+            warm_up: int, trace: Path | None = None) -> list[dict]:
+    """Rows of the plain sum and of `spec`, measured in turns. A gradient of one shape is cut at will, others at layers.
+
+    trace: where to write a timeline of the last compressed reduction."""
     with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
         agent = Path(folder, "agent")
         agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))
@@ -37,7 +39,8 @@ def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitio
             gradient = ["--layout", _write_layout(shapes, Path(folder, "layout.json"))]
         report = json.loads(_run(net, agent, ["--compressor", spec, *gradient, "--json", "--interface", net.interface,
                                               "--repetitions", str(repetitions), "--warm-up", str(warm_up),
-                                              *(["--lanes", str(lanes)] if lanes else [])]))
+                                              *(["--lanes", str(lanes)] if lanes else []),
+                                              *(["--trace", str(trace.resolve())] if trace else [])]))
     common = {"path": "MPI", "repetitions": repetitions}
     return [
         {**common, "compressor": "plain", "seconds": report["plain_seconds"],

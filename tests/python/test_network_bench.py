@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.network import __main__ as job  # noqa: E402
-from bench.network import ddp_path, mpi_path, plot  # noqa: E402
+from bench.network import ddp_path, mpi_path, plot, timeline  # noqa: E402
 from test_training_job import why_no_namespaces  # noqa: E402
 
 
@@ -43,12 +43,31 @@ def test_picture_is_the_same_for_the_same_rows(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def event(name, lane, begin, milliseconds, worker=0):
+    return {"ph": "X", "pid": worker, "tid": 2 * lane + (" of " in name), "name": name, "ts": 1e3 * begin, "dur": 1e3 * milliseconds}
+
+
+def test_timeline_says_how_much_codec_and_wire_overlap(tmp_path):
+    trace = {"traceEvents": [
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "worker 0"}},
+        event("encode", 0, 50, 4), event("sum of 8 bytes", 0, 54, 6), event("encode", 1, 53, 3), event("decode", 0, 60, 10),
+        event("encode", 0, 0, 1000, worker=1)]}
+    events = timeline.events_of(trace, 0)
+    assert [(each["kind"], each["lane"], each["begin"]) for each in events] == [
+        ("encode", 0, 0), ("wire", 0, 4), ("encode", 1, 3), ("decode", 0, 10)]
+    # The codec from 0 to 6 and from 10 to 20, the wire from 4 to 10.
+    assert timeline.shares(events) == pytest.approx({"codec": 0.8, "wire": 0.3, "both": 0.1})
+    for name in ("a.svg", "b.svg"):
+        timeline.draw(events, "title", tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
 @pytest.mark.skipif(bool(why_no_namespaces()), reason=f"no namespaces: {why_no_namespaces()}")
 @pytest.mark.skipif(not mpi.is_built_into(mpi_path.TOOL), reason="no Open MPI here when this was built")
 def test_job_in_namespaces_counts_what_it_sends(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "bench.network", "--links", "1gbit", "--elements", "400000", "--repetitions", "2", "--workers",
-         "3", "--mpi", "casq:bits=2,reduce=scatter", "--ddp", "plain;casq:bits=2", "--out", tmp_path],
+         "3", "--mpi", "casq:bits=2,reduce=scatter", "--ddp", "plain;casq:bits=2", "--timelines", "--out", tmp_path],
         cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "network.json").read_text())["rows"]
@@ -58,3 +77,4 @@ def test_job_in_namespaces_counts_what_it_sends(tmp_path):
         if each["traffic_bytes"]:
             assert 1 <= each["wire_bytes"] / each["traffic_bytes"] < 1.6  # headers, acknowledgements and barriers
     assert (tmp_path / "network.svg").stat().st_size > 1000
+    assert (tmp_path / "1gbit_400000_casq_bits_2_reduce_scatter.svg").stat().st_size > 1000
