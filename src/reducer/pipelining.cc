@@ -7,6 +7,9 @@ namespace thinwire {
 namespace {
 
 constexpr double kTolerance = 1.04;
+// A worker that is interrupted keeps the others of its collective waiting, of which the model knows nothing; further lanes go on
+// meanwhile.
+constexpr int kSlack = 2;
 
 // Lanes take turns at two stations, codec and wire, and wait a while by themselves: a closed queueing network, solved by mean
 // value analysis (Reiser and Lavenberg, J. ACM 27, 1980). It takes times to vary as much as they do on busy machines; with
@@ -38,7 +41,10 @@ Pipelining choose_pipelining(const ReductionCost& cost, std::span<const int> buc
       if (const double seconds = seconds_of(cost, b, l); seconds < best.seconds) best = {b, l, seconds};
   }
   const double least = std::ranges::min_element(best_of_lanes, {}, &Pipelining::seconds)->seconds;
-  return *std::ranges::find_if(best_of_lanes, [&](const Pipelining& each) { return each.seconds <= kTolerance * least; });
+  const auto serves = std::ranges::find_if(best_of_lanes, [&](const Pipelining& each) { return each.seconds <= kTolerance * least; });
+  if (serves->lanes == 1) return *serves;
+  const auto with_slack = std::find_if(serves, best_of_lanes.end(), [&](const Pipelining& each) { return each.lanes >= kSlack * serves->lanes; });
+  return with_slack == best_of_lanes.end() ? best_of_lanes.back() : *with_slack;
 }
 
 }  // namespace thinwire

@@ -23,7 +23,8 @@ namespace {
 
 using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
-constexpr int kFine = 10;  // the finer of the trial's two divisions: so many buckets to one of kBucketElements
+constexpr int kTrials = 3;     // of each division, of which the best counts
+constexpr int kFine = 10;      // the finer of the trial's two divisions: so many buckets to one of kBucketElements
 constexpr int kPlainLanes = 4;  // more do not make uncompressed sums faster
 
 // Everybody's largest, or sum.
@@ -160,9 +161,17 @@ class Measurement {
 
   int buckets_of(std::uint64_t bucket_elements) const { return static_cast<int>(buckets(bucket_elements).ends.size()); }
 
-  // Two divisions in one lane: what they differ by is what buckets cost.
+  // Two divisions in one lane, in turns, as other work on the machine comes and goes: what they differ by is what buckets cost.
   ReductionCost measure_cost() {
-    const Trial coarse = attempt(kBucketElements), fine = attempt(kBucketElements / kFine);
+    Division coarse_division = division(options_.compressor, kBucketElements, 1);
+    Division fine_division = division(options_.compressor, kBucketElements / kFine, 1);
+    warm_up(coarse_division);
+    warm_up(fine_division);
+    Trial coarse, fine;
+    for (int round = 0; round < kTrials; ++round) {
+      coarse = better(coarse, attempt(coarse_division));
+      fine = better(fine, attempt(fine_division));
+    }
     const double more = std::max(buckets_of(kBucketElements / kFine) - buckets_of(kBucketElements), 1);
     const double bucket = std::max(fine.seconds - coarse.seconds, 0.0) / more;
     const double computing = std::clamp((fine.processor_seconds - coarse.processor_seconds) / more, 0.0, bucket);
@@ -175,27 +184,24 @@ class Measurement {
   }
 
   struct Trial {
-    double seconds = 0;
+    double seconds = std::numeric_limits<double>::infinity();
     double codec_seconds = 0;
     double processor_seconds = 0;
   };
+  static Trial better(const Trial& a, const Trial& b) { return a.seconds < b.seconds ? a : b; }
 
-  // The better of two passes in one lane.
-  Trial attempt(std::uint64_t bucket_elements) {
-    Division one_lane = division(options_.compressor, bucket_elements, 1);
-    measure_link(one_lane.reducer);
-    for (int passes = 0; passes < options_.warm_up; ++passes) pass(one_lane);
-    Trial best{.seconds = std::numeric_limits<double>::infinity()};
-    for (int repetition = 0; repetition < 2; ++repetition) {
-      const Counters before = one_lane.reducer.counters();
-      processor_seconds_ = 0;
-      const double seconds = pass(one_lane);
-      const Counters after = one_lane.reducer.counters();
-      if (seconds < best.seconds)
-        best = {seconds, after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds,
-                processor_seconds_ / options_.workers_of_process};
-    }
-    return best;
+  Trial attempt(Division& division) {
+    const Counters before = division.reducer.counters();
+    processor_seconds_ = 0;
+    const double seconds = pass(division);
+    const Counters after = division.reducer.counters();
+    return {seconds, after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds,
+            processor_seconds_ / options_.workers_of_process};
+  }
+
+  void warm_up(Division& division) {
+    measure_link(division.reducer);
+    for (int passes = 0; passes < options_.warm_up; ++passes) pass(division);
   }
 
   Link measure_link(Reducer& reducer) {
