@@ -19,8 +19,9 @@ struct Pipelining {
   double seconds = 0;  // that a reduction should take
 };
 
-// One lane if that comes within 4 % of the best of all given, else twice as many as the fewest that do, or as many as there are: workers
-// that are interrupted keep others waiting. The best number of buckets for them. The same on every worker if the arguments are. Pre: there are candidates, all at least 1, in rising order.
+// One lane if that comes within 4 % of the best of all given, else twice as many as the fewest that do (or as many as there are):
+// workers that are interrupted keep others waiting. With them the number of buckets that is best for them. The same on every
+// worker if the arguments are. Pre: there are candidates, all at least 1, in rising order.
 Pipelining choose_pipelining(const ReductionCost& cost, std::span<const int> buckets, std::span<const int> lanes);
 
 }  // namespace thinwire

@@ -43,8 +43,9 @@ Pipelining choose_pipelining(const ReductionCost& cost, std::span<const int> buc
   const double least = std::ranges::min_element(best_of_lanes, {}, &Pipelining::seconds)->seconds;
   const auto serves = std::ranges::find_if(best_of_lanes, [&](const Pipelining& each) { return each.seconds <= kTolerance * least; });
   if (serves->lanes == 1) return *serves;
-  const auto with_slack = std::find_if(serves, best_of_lanes.end(), [&](const Pipelining& each) { return each.lanes >= kSlack * serves->lanes; });
-  return with_slack == best_of_lanes.end() ? best_of_lanes.back() : *with_slack;
+  const int wanted = kSlack * serves->lanes;
+  const auto enough = std::ranges::find_if(best_of_lanes, [&](const Pipelining& each) { return each.lanes >= wanted; });
+  return enough == best_of_lanes.end() ? best_of_lanes.back() : *enough;
 }
 
 }  // namespace thinwire
