@@ -248,7 +248,7 @@ Row gradiveq() {
   SpecParameter feedback_or_flush = feedback("off");
   feedback_or_flush.choices = {"off", "on", "flush"};
   feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step; "
-                           "flush: in parts in all of them";
+                           "flush: in parts in all of them, for cycles that learn about as long as they use";
   return {{.name = "gradiveq",
            .description = "slices projected on their principal components, which all workers share",
            .wire_id = Gradiveq::kWireId,
