@@ -126,7 +126,8 @@ def rows_of(recording: Recording, cycle: str) -> list[dict]:
             rows.append({"row": f"axis={axis},ratio={ratio}", "bits": bits, "error": error,
                          "pca": pca_error(means, learn, axis, ratio), "random": pca_error(means, learn, axis, ratio, True),
                          "powersgd": powersgd_error(means, learn, ratio)})  # fmt: skip
-    more = [f"gradiveq:rate={rate},{cycle}" for rate in RATES]
+    more = [f"gradiveq:slice=144,ratio={ratio},{cycle}" for ratio in RATIOS]  # quarters of filters
+    more += [f"gradiveq:rate={rate},{cycle}" for rate in RATES]
     more += [f"qsgd:bits={bits},reduce=gather" for bits in (2, 3, 4)]
     more += [f"gradiveq:refresh=every,smallest=0,ratio={ratio},feedback={on}" for ratio in RATIOS for on in ("off", "on")]
     for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off"]:

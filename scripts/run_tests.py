@@ -26,7 +26,7 @@ CASE_SECONDS = 600  # more than any test takes, under a sanitizer and on a busy 
 THREADED_ROOMS = ["core", "communicators", "reducer"]  # whose C++ tests the thread sanitizer is for,
 # but not numerics, which take it half an hour and share between threads only what the others do too
 UNTHREADED = ("Conformance|Lossless|EveryAxis|RateError|RateFeedback|FollowFeedback|S2Sketch|S2Peel|Casq[.]|Scatter[.]|"
-              "AutoChooses|Bits[.]|State[.]|AnywhereInABucket")
+              "AutoChooses|Bits[.]|State[.]")
 
 ENVIRONMENT = {
     # Tests start several workers on few cores.
