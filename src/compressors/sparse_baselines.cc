@@ -161,6 +161,7 @@ Exchange Coordinates::exchange(Work& work, Context& context) const {
   my_count[1] = own.elements();
   Await counting = context.gather(std::as_writable_bytes(my_count), std::as_writable_bytes(counts));
   co_await counting;
+  expect_own(std::as_bytes(my_count), std::as_bytes(counts.subspan(2 * static_cast<std::size_t>(context.rank()), 2)), "count of rows");
 
   std::uint64_t most_rows = 0, most_elements = 0;
   for (std::size_t rank = 0; rank < workers; ++rank) {
@@ -216,6 +217,7 @@ Exchange SparCml::exchange(Work& work, Context& context) const {
   if (!context.finite) std::ranges::fill(counts, ~std::uint32_t{0});
   Await counting = context.gather(std::as_writable_bytes(counts), std::as_writable_bytes(all_counts));
   co_await counting;
+  expect_own(std::as_bytes(counts), std::as_bytes(all_counts.subspan(rank * workers, workers)), "count of entries");
   const std::uint64_t longest = *std::ranges::max_element(all_counts);
   context.any_non_finite = context.any_non_finite || longest == ~std::uint32_t{0};
   if (context.any_non_finite) co_return;

@@ -20,6 +20,11 @@ std::uint64_t longest_of(std::span<const std::uint64_t> sizes, std::size_t large
 
 }  // namespace
 
+void expect_own(std::span<const std::byte> sent, std::span<const std::byte> returned, const char* what) {
+  if (!std::ranges::equal(sent, returned))
+    throw PayloadError(std::string("the ") + what + " that this worker announced came back changed");
+}
+
 Exchange gather_varied(std::span<const std::byte> mine, std::size_t largest, std::span<std::span<const std::byte>> payloads,
                        Context& context) {
   auto sizes = context.scratch().take<std::uint64_t>(payloads.size());
@@ -29,9 +34,7 @@ Exchange gather_varied(std::span<const std::byte> mine, std::size_t largest, std
   co_await size_round;
 
   const std::size_t longest = longest_of(sizes, largest);
-  if (sizes[static_cast<std::size_t>(context.rank())] != mine.size())
-    throw PayloadError("the size of this worker's payload, " + std::to_string(mine.size()) + " bytes, came back as " +
-                       std::to_string(sizes[static_cast<std::size_t>(context.rank())]));
+  expect_own(std::as_bytes(my_size), std::as_bytes(sizes.subspan(static_cast<std::size_t>(context.rank()), 1)), "size");
   auto padded = context.scratch().take<std::byte>(longest);
   auto all = context.scratch().take<std::byte>(longest * payloads.size());
   if (!mine.empty()) std::memcpy(padded.data(), mine.data(), mine.size());
