@@ -22,6 +22,7 @@ compressors:
   plain               DDP's own all-reduce, which the others are compared to
   bf16, fp16          PyTorch's half-precision hooks
   powersgd[:rank=R]   PyTorch's PowerSGD hook (rank 4)
+  random:ratio=R      random projections with error feedback, R entries to each coefficient
   casq:bits=2, ...    whatever thinwire serves (`build/thinwire compressors` lists it);
                       thinwire:bf16 is thinwire's, where bf16 is PyTorch's
   s2+none             s2 for embeddings, none for all else

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.training import specs
+from bench.training import random_projection, specs
 
 _POWERSGD_FIRST_STEP = 10  # PyTorch advises to sum the first gradients, which vary most, plainly
 _ONE_BUCKET_MB = 1000
@@ -54,6 +54,7 @@ class Replica:
         self._workers = dist.get_world_size(group)
         self._elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self._powersgd: powerSGD_hook.PowerSGDState | None = None
+        self._random: random_projection.RandomProjection | None = None
         self._attachment = None
         self.ddp = DistributedDataParallel(
             model, process_group=group, gradient_as_bucket_view=True,
@@ -65,7 +66,7 @@ class Replica:
 
     def _register(self, group: dist.ProcessGroup | None, seed: int, timeout: float,
                   lanes: int) -> None:
-        rank = specs.powersgd_rank(self.spec)
+        rank, ratio = specs.powersgd_rank(self.spec), specs.random_ratio(self.spec)
         if self.spec in _HALVES:
             self.ddp.register_comm_hook(group, _HALVES[self.spec])
         elif rank:
@@ -74,6 +75,9 @@ class Replica:
                 start_powerSGD_iter=self._powersgd_first_step, random_seed=seed,
                 orthogonalization_epsilon=1e-8)
             self.ddp.register_comm_hook(self._powersgd, powerSGD_hook.powerSGD_hook)
+        elif ratio:
+            self._random = random_projection.RandomProjection(group, ratio, seed)
+            self.ddp.register_comm_hook(self._random, random_projection.hook)
         elif self.spec != "plain":
             import thinwire.torch
             embedding, rest = specs.thinwire_specs(self.spec)
@@ -95,6 +99,8 @@ class Replica:
             first = min(steps, self._powersgd_first_step)
             sent = 4 * self._powersgd.total_numel_after_compression
             return Costs(first * plain + ring_bytes(self._workers, sent))
+        if self._random is not None:
+            return Costs(ring_bytes(self._workers, 4 * self._random.sent_elements))
         return Costs(steps * (plain / 2 if self.spec in _HALVES else plain))
 
     def close(self) -> None:

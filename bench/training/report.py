@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 
 from bench.training import plots, table, tasks
-from bench.training.specs import is_pytorch
+from bench.training.specs import needs_thinwire
 from bench.training.tasks import Task, task_of
 
 _TEMPLATE = Path(__file__).with_name("report_template.html")
@@ -30,7 +30,7 @@ def page(results: dict) -> str:
 def best(rows: list[dict]) -> dict | None:
     """The row to speak of: thinwire's casq:bits=2 if there, else its fastest, else the fastest."""
     rows = [row for row in rows if row["speedup"] is not None and row["compressor"] != "plain"]
-    ours = [row for row in rows if not is_pytorch(row["compressor"])] or rows
+    ours = [row for row in rows if needs_thinwire(row["compressor"])] or rows
     named = [row for row in ours if row["compressor"] == "casq:bits=2"]
     return named[0] if named else max(ours, key=lambda row: row["speedup"], default=None)
 

@@ -3,6 +3,7 @@
     plain             DDP's own all-reduce, no hook
     bf16, fp16        PyTorch's compression hooks
     powersgd[:rank=R] PyTorch's PowerSGD hook, rank 4 unless said otherwise
+    random:ratio=R    random projections with error feedback, of K/R directions of filters of K entries
     anything else     a thinwire specification, such as casq:bits=2 or casq:bits=1,feedback=off;
                       "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's;
                       "s2+none" is s2 for embeddings and none for all else
@@ -15,6 +16,7 @@ import re
 HALVES = ("bf16", "fp16")
 _POWERSGD = re.compile(r"powersgd(?::rank=([1-9]\d*))?")
 _POWERSGD_RANK = 4
+_RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
 
 
@@ -22,6 +24,12 @@ def powersgd_rank(spec: str) -> int | None:
     """The rank that `spec` asks PowerSGD for; None if it names something else."""
     match = _POWERSGD.fullmatch(spec)
     return int(match[1] or _POWERSGD_RANK) if match else None
+
+
+def random_ratio(spec: str) -> float | None:
+    """The ratio that `spec` asks random projections for; None if it names something else."""
+    match = _RANDOM.fullmatch(spec)
+    return float(match[1]) if match and float(match[1]) >= 1 else None
 
 
 def split_specs(text: str) -> list[str]:
@@ -40,9 +48,9 @@ def split_specs(text: str) -> list[str]:
     return list(dict.fromkeys(specs))
 
 
-def is_pytorch(spec: str) -> bool:
-    """Whether PyTorch itself serves `spec`, without thinwire."""
-    return spec == "plain" or spec in HALVES or powersgd_rank(spec) is not None
+def needs_thinwire(spec: str) -> bool:
+    """Whether `spec` is one of thinwire's, not a hook of PyTorch's or of this benchmark."""
+    return spec != "plain" and spec not in HALVES and powersgd_rank(spec) is None and random_ratio(spec) is None
 
 
 def thinwire_specs(spec: str) -> tuple[str | None, str]:
@@ -56,9 +64,11 @@ def check(specs: list[str]) -> None:
     if not specs:
         raise ValueError("no compressor named")
     for spec in specs:
-        if spec.startswith("powersgd") and not is_pytorch(spec):
+        if spec.startswith("powersgd") and needs_thinwire(spec):
             raise ValueError(f"{spec!r}: expected powersgd or powersgd:rank=R with R >= 1")
-    ours = [spec for spec in specs if not is_pytorch(spec)]
+        if spec.startswith("random") and needs_thinwire(spec):
+            raise ValueError(f"{spec!r}: expected random:ratio=R with R >= 1")
+    ours = [spec for spec in specs if needs_thinwire(spec)]
     if not ours:
         return
     try:

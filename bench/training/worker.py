@@ -89,7 +89,7 @@ class Worker:
         if spec not in self._split_known:
             compute = probes.compute_seconds(self.trainer, self._alone)
             compress = 0.0 if spec == "plain" else None
-            if compress is None and specs.is_pytorch(spec):
+            if compress is None and not specs.needs_thinwire(spec):
                 compress = probes.compress_seconds(self.trainer, spec, self._alone)
             self._split_known[spec] = {"compute_seconds": compute, "hook_seconds": compress}
         return self._split_known[spec]

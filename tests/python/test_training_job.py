@@ -12,16 +12,20 @@ import struct
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.training import comparison, data, network, results, rootless, specs, table, tasks  # noqa: E402
 from bench.training.__main__ import parser  # noqa: E402
+from bench.training.random_projection import RandomProjection  # noqa: E402
 from bench.training.settings import FASHION_MNIST  # noqa: E402
 
 JOB = [sys.executable, "-m", "bench.training"]
@@ -103,6 +107,39 @@ def test_powersgd_rank():
     assert specs.powersgd_rank("plain") is None
     with pytest.raises(ValueError, match="powersgd:rank=R"):
         specs.check(["powersgd:rank=0"])
+
+
+def test_random_ratio():
+    assert specs.random_ratio("random:ratio=16") == 16
+    assert specs.random_ratio("plain") is None
+    for spec in ("random", "random:ratio=0.5", "random:ratio=x"):
+        with pytest.raises(ValueError, match="random:ratio=R"):
+            specs.check([spec])
+
+
+def test_random_projections_keep_what_their_directions_hold_and_the_rest_for_later(tmp_path):
+    """Alone, so that the mean is the worker's own: an orthogonal projection, and the next step's residual."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        state = RandomProjection(None, 4, seed=1)
+        weight, bias = torch.zeros(64, 32, 3, 3), torch.zeros(64)
+        left = torch.zeros(64, 288)
+        for step in range(3):
+            gradients = [torch.randn(64, 32, 3, 3), torch.randn(64)]
+            given = [gradient.clone() for gradient in gradients]
+            bucket = types.SimpleNamespace(index=lambda: 0, parameters=lambda: [weight, bias], gradients=lambda: gradients,
+                                           buffer=lambda: gradients[0])
+            state.reduce(bucket).wait()
+            basis = state.directions(288, 0, 0)
+            assert basis.shape == (288, 72)
+            before = given[0].flatten(1) + left
+            assert torch.allclose(gradients[0].flatten(1), before @ basis @ basis.T, atol=1e-5)
+            assert torch.equal(gradients[1], given[1])
+            left = before - gradients[0].flatten(1)
+            assert state.sent_elements == (step + 1) * (64 * 72 + 64)
+        assert not torch.equal(state.directions(288, 0, 0), state.directions(288, 0, 1))
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("text, rate", [
@@ -421,6 +458,7 @@ def test_killed_job_takes_its_workers_along(tmp_path):
 def test_bad_requests_are_refused_before_anything_starts(tmp_path):
     for options, words in ((["--link", "fast"], "100mbit"),
                            (["--compressors", "powersgd:rank=x"], "powersgd:rank=R"),
+                           (["--compressors", "random:ratio=0"], "random:ratio=R"),
                            (["--compressors", "plain", "--data", str(tmp_path)], "fashion-mnist")):
         done = _job(*options, "--out", str(tmp_path / "out"))
         assert done.returncode == 2 and words in done.stderr
