@@ -1,14 +1,16 @@
 """What gradiveq keeps of a recorded layer, beside an independent PCA in NumPy and random projections.
 
-    .venv/bin/python -m bench.gradiveq_error [--folder out/gradients] [--learn 100] [--use 60] [--workers 4] [--json]
+    .venv/bin/python -m bench.gradiveq_error [--folder out/gradients] [--learn 100] [--use 60] [--workers 4] [--every] [--json]
 
 Trains a small CNN on Fashion-MNIST in one process, data-parallel, and records every worker's gradient of its 64x64x3x3
 convolution (thinwire.torch.GradientRecorder); a folder that holds a recording already is used as it is. Then `build/thinwire
 exchange` runs a cycle of gradiveq over it: learnt on the first steps, error of the mean, |g - g'|^2 / |g|^2, over those
 after them. The references are computed by NumPy in double precision from the mean gradients: PCA of the same slices, a
 random orthonormal projection of them, and PowerSGD (rank of equal numbers a step, one warm iteration, no feedback).
-Quantizers follow at the bits that they really send. The second table has everything that rounds to a scale which all
-workers share, or to half floats, and so adds up in all-reduce: beside each of them gradiveq:rate=R at no more bits.
+Quantizers follow at the bits that they really send. The first table is of refresh=every, which has no learning phase, and of
+PowerSGD: errors without feedback, and with it |sum of g - sum of g'|^2 in the end, in energies of one gradient: what still
+waits. The last table has everything that rounds to a scale which all workers share, or to half floats, and so adds up in
+all-reduce: beside each of them gradiveq:rate=R at no more bits.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from bench.training.data import Order, load
 from thinwire.torch import GradientRecorder, read_recording
 
 LAYER = "3.weight"
-AXES = {"filter": 576, "in": 64, "kernel": 9, "out": 64, "flat": 256}
+AXES = {"filter": 576, "in": 64, "kernel": 9, "out": 64, "flat": 256, "square": 192}
 RATIOS = (4, 8, 16)
 RATES = (0.25, 0.5, 1, 2, 4)
+EVERY = [f"ratio={ratio}{more}" for more in (",axis=filter,probes=1", "", "/bf16") for ratio in RATIOS]
+EVERY += [f"ratio={ratio}/qsgd:bits={bits},reduce=sum" for bits in (4, 6) for ratio in (2, *RATIOS)]
 ADDED_UP = [f"qsgd:bits={bits},norm={norm},reduce=sum" for norm in ("max", "l2") for bits in range(2, 9)] + ["bf16", "fp16"]
 STAGED = [f"gradiveq:ratio={ratio},{{cycle}}/{stage}"
           for ratio in RATIOS for stage in ("qsgd:bits=4,reduce=sum", "qsgd:bits=6,reduce=sum", "bf16", "none")]  # fmt: skip
@@ -71,6 +75,8 @@ def slices_of(gradient: np.ndarray, axis: str) -> np.ndarray:
         return gradient.transpose(0, 2, 1).reshape(-1, 64)
     if axis == "out":
         return gradient.transpose(1, 2, 0).reshape(-1, 64)
+    if axis == "square":
+        return gradient.reshape(64, 64, 3, 3).transpose(0, 2, 1, 3).reshape(-1, 192)
     return gradient.reshape(-1, AXES[axis])
 
 
@@ -85,16 +91,30 @@ def pca_error(means: np.ndarray, learn: int, axis: str, ratio: float, random: bo
     ) / (means[learn:] ** 2).sum()
 
 
-def powersgd_error(means: np.ndarray, learn: int, ratio: float) -> float:
-    rank = max(int(64 * 576 / ratio / (64 + 576)), 1)
-    q = np.random.default_rng(0).normal(size=(576, rank))
-    error = 0.0
-    for step, gradient in enumerate(means):
-        matrix = gradient.reshape(64, 576)
+def powersgd_rank(ratio: float) -> int:
+    return max(int(64 * 576 / ratio / (64 + 576)), 1)
+
+
+def powersgd(gradients: np.ndarray, ratio: float, feedback: bool) -> np.ndarray:
+    """What PowerSGD decodes gradients to: one warm iteration a step."""
+    q = np.random.default_rng(0).normal(size=(576, powersgd_rank(ratio)))
+    residual, decoded = np.zeros((64, 576)), np.zeros_like(gradients)
+    for step, gradient in enumerate(gradients):
+        matrix = gradient.reshape(64, 576) + residual
         p = np.linalg.qr(matrix @ q)[0]
         q = matrix.T @ p
-        error += ((matrix - p @ q.T) ** 2).sum() if step >= learn else 0
-    return error / (means[learn:] ** 2).sum()
+        decoded[step] = (p @ q.T).ravel()
+        if feedback:
+            residual = matrix - p @ q.T
+    return decoded
+
+
+def powersgd_error(means: np.ndarray, learn: int, ratio: float) -> float:
+    return ((means - powersgd(means, ratio, False))[learn:] ** 2).sum() / (means[learn:] ** 2).sum()
+
+
+def powersgd_left(means: np.ndarray, learn: int, ratio: float) -> float:
+    return ((means - powersgd(means, ratio, True)).sum(0) ** 2).sum() / (means[learn:] ** 2).sum(1).mean()
 
 
 class Recording:
@@ -108,14 +128,19 @@ class Recording:
 
     def figures(self, spec: str) -> tuple[float, float]:
         """Bits an entry and error of the mean, over the steps after the learning ones."""
+        return self.decode(spec)[:2]
+
+    def decode(self, spec: str) -> tuple[float, float, float]:
+        """Also the energy of what was not sent in the end, in gradients: with feedback it waits, without it is lost."""
         output = subprocess.run(
             ["build/thinwire", "exchange", "--compressor", spec, "--input", self.folder / "g.npy", "--layout",
              self.folder / "layout.json", "--output", self.folder / "mean.npy", "--json"],
             check=True, capture_output=True, text=True).stdout  # fmt: skip
-        mean = np.load(self.folder / "mean.npy").reshape(self.steps, -1)[self.learn :].astype(np.float64)
-        exact = self.means[self.learn :]
+        decoded = np.load(self.folder / "mean.npy").reshape(self.steps, -1).astype(np.float64)
+        mean, exact = decoded[self.learn :], self.means[self.learn :]
+        left = ((self.means - decoded).sum(0) ** 2).sum() / (exact**2).sum(1).mean()
         bits = [step["bits_per_element"] for step in json.loads(output)["per_step"][self.learn :]]
-        return float(np.mean(bits)), float(((mean - exact) ** 2).sum() / (exact**2).sum())
+        return float(np.mean(bits)), float(((mean - exact) ** 2).sum() / (exact**2).sum()), float(left)
 
 
 def rows_of(recording: Recording, cycle: str) -> list[dict]:
@@ -129,10 +154,25 @@ def rows_of(recording: Recording, cycle: str) -> list[dict]:
     more = [f"gradiveq:slice=144,ratio={ratio},{cycle}" for ratio in RATIOS]  # quarters of filters
     more += [f"gradiveq:rate={rate},{cycle}" for rate in RATES]
     more += [f"qsgd:bits={bits},reduce=gather" for bits in (2, 3, 4)]
-    more += [f"gradiveq:refresh=every,smallest=0,ratio={ratio},feedback={on}" for ratio in RATIOS for on in ("off", "on")]
     for spec in [*more, "casq:bits=1,feedback=off", "casq:bits=2,feedback=off"]:
         bits, error = recording.figures(spec)
         rows.append({"row": spec.replace(f",{cycle}", ""), "bits": bits, "error": error})
+    return rows
+
+
+def every_rows(recording: Recording) -> list[dict]:
+    """Without learning phases; with feedback what matters is not a step's error but what is left."""
+    rows = []
+    for what in EVERY:
+        first, *stage = what.split("/")
+        spec = "/".join([f"gradiveq:refresh=every,{first},feedback={{}}", *stage])
+        bits, error = recording.figures(spec.format("off"))
+        rows.append({"row": f"refresh=every,{what}", "bits": bits, "error": error, "left": recording.decode(spec.format("on"))[2]})
+    for ratio in RATIOS:
+        rank = powersgd_rank(ratio)
+        rows.append({"row": f"PowerSGD of rank {rank}", "bits": 32 * rank * (64 + 576) / (64 * 576),
+                     "error": powersgd_error(recording.means, recording.learn, ratio),
+                     "left": powersgd_left(recording.means, recording.learn, ratio)})  # fmt: skip
     return rows
 
 
@@ -155,6 +195,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--warm-up", type=int, default=100, help="training steps before the recording")
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--every", action="store_true", help="only refresh=every and PowerSGD")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -167,17 +208,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording(gradients[:steps], layout, learn, folder)
         cycle = f"learn={learn},lag=0,use={arguments.use},smallest=0"
-        rows, equal_bits = rows_of(recording, cycle), equal_bits_rows(recording, cycle)
+        every = every_rows(recording)
+        rows, equal_bits = ([], []) if arguments.every else (rows_of(recording, cycle), equal_bits_rows(recording, cycle))
     if arguments.json:
-        print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "rows": rows, "equal_bits": equal_bits}))
+        print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "every": every, "rows": rows,
+                          "equal_bits": equal_bits}))  # fmt: skip
         return
-    print(f"{'':<44} {'bits':>6} {'error':>8} {'PCA':>8} {'random':>8} {'PowerSGD':>8}")
+    print(f"{'':<54} {'bits':>6} {'error':>8} {'left, with feedback':>20}")
+    for row in every:
+        print(f"{row['row']:<54} {row['bits']:>6.2f} {row['error']:>8.3g} {row['left']:>20.3g}")
+    if arguments.every:
+        return
+    print(f"\n{'':<54} {'bits':>6} {'error':>8} {'PCA':>8} {'random':>8} {'PowerSGD':>8}")
     for row in rows:
         figures = "".join(f" {row[key]:>8.3g}" for key in ("error", "pca", "random", "powersgd") if key in row)
-        print(f"{row['row']:<44} {row['bits']:>6.2f}{figures}")
-    print(f"\n{'':<44} {'bits':>6} {'error':>8} {'rate=':>6} {'error':>8}")
+        print(f"{row['row']:<54} {row['bits']:>6.2f}{figures}")
+    print(f"\n{'':<54} {'bits':>6} {'error':>8} {'rate=':>6} {'error':>8}")
     for row in equal_bits:
-        print(f"{row['row']:<44} {row['bits']:>6.2f} {row['error']:>8.2g} {row['rate_bits']:>6.2f} {row['rate_error']:>8.2g}")
+        print(f"{row['row']:<54} {row['bits']:>6.2f} {row['error']:>8.2g} {row['rate_bits']:>6.2f} {row['rate_error']:>8.2g}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/bytes.h"
 #include "kernels/statistics.h"
@@ -27,42 +28,71 @@ float scattered(std::size_t i) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
 }
 
+// In several sums, which the compiler can add to at once.
 double dot(std::span<const float> a, std::span<const float> b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return sum;
+  constexpr std::size_t kLanes = 16;
+  double sums[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+  for (; i < a.size(); ++i) sums[i % kLanes] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
+}
+
+// A row that is no longer than this becomes 0.
+void scale_to_one(std::span<float> row, double shortest) {
+  double length = std::sqrt(dot(row, row));
+  if (length <= shortest) length = 0;
+  for (float& value : row) value = length == 0 ? 0.0f : static_cast<float>(static_cast<double>(value) / length);
 }
 
 std::span<float> row(const kernels::Matrix& matrix, std::size_t i) { return {matrix.data + i * matrix.stride, matrix.columns}; }
 
 }  // namespace
 
+// Gram-Schmidt, twice: once leaves what rounding made of a row that nearly was in the span. Panels of rows are projected on all
+// rows before them by products of matrices, in which most of the work is.
 void orthonormalize(const kernels::Matrix& rows, std::size_t done) {
-  for (std::size_t i = done; i < rows.rows; ++i) {
-    const auto own = row(rows, i);
-    double after = std::sqrt(dot(own, own));
-    // Twice: once leaves what rounding made of a row that nearly was in the span.
-    for (int round = 0; round < 2 && after > 0; ++round) {
-      const double before = round == 0 ? after : 1;
-      for (std::size_t j = 0; j < i; ++j) {
-        const double share = dot(own, row(rows, j));
-        for (std::size_t k = 0; k < own.size(); ++k)
-          own[k] = static_cast<float>(static_cast<double>(own[k]) - share * static_cast<double>(rows.data[j * rows.stride + k]));
+  constexpr std::size_t kPanel = 8;
+  for (std::size_t i = done; i < rows.rows; ++i) scale_to_one(row(rows, i), 0);
+  std::vector<float> shares;
+  for (std::size_t first = done; first < rows.rows; first += kPanel) {
+    const kernels::Matrix panel{rows.data + first * rows.stride, std::min(kPanel, rows.rows - first), rows.columns, rows.stride};
+    const kernels::ConstMatrix before{rows.data, first, rows.columns, rows.stride};
+    for (int round = 0; round < 2; ++round) {
+      if (first > 0) {
+        shares.resize(panel.rows * first);
+        const kernels::Matrix share{shares.data(), panel.rows, first, first};
+        kernels::multiply_matrices(1, panel, before.transpose(), 0, share);
+        kernels::multiply_matrices(-1, share, before, 1, panel);
       }
-      after = std::sqrt(dot(own, own));
-      if (after <= 1e-5 * before) after = 0;
-      for (float& value : own) value = after == 0 ? 0.0f : static_cast<float>(static_cast<double>(value) / after);
+      for (std::size_t i = 0; i < panel.rows; ++i) {
+        const auto own = row(panel, i);
+        for (std::size_t j = 0; j < i; ++j) {
+          const auto other = row(panel, j);
+          const double share = dot(own, other);
+          for (std::size_t k = 0; k < own.size(); ++k)
+            own[k] = static_cast<float>(static_cast<double>(own[k]) - share * static_cast<double>(other[k]));
+        }
+        scale_to_one(own, 1e-5);
+      }
     }
   }
 }
 
 FollowedBasis::FollowedBasis(const Parameter& parameter, const FollowOptions& options)
-    : parameter_(parameter), slices_(parameter, options.axis, options.slice), probes_(options.probes) {
+    : parameter_(parameter), slices_(parameter, options.axis, options.slice) {
   const auto elements = static_cast<std::size_t>(parameter.elements());
   if (elements < std::max<std::uint64_t>(options.smallest, 1)) return;
   const std::size_t slices = slices_.count(elements), k = slices_.entries();
-  const double left = static_cast<double>(elements) / options.ratio - static_cast<double>(probes_ * (slices + k));
-  dims_ = options.dims > 0 ? options.dims : static_cast<std::size_t>(std::max(left / static_cast<double>(slices), 1.0));
+  const double numbers = static_cast<double>(elements) / options.ratio;
+  const auto at_least_one = [](double number) { return static_cast<std::size_t>(std::max(number, 1.0)); };
+  if (options.probes > 0) probes_ = options.probes;
+  else if (options.dims > 0) probes_ = options.dims;
+  else probes_ = at_least_one((numbers - static_cast<double>(slices)) / static_cast<double>(slices + k));
+  probes_ = std::min({probes_, slices, k});
+  const double left = numbers - static_cast<double>(probes_ * (slices + k));
+  dims_ = options.dims > 0 ? options.dims : at_least_one(left / static_cast<double>(slices));
   if (dims_ + probes_ > k || (dims_ + probes_) * slices + probes_ * k >= elements) dims_ = 0;
 }
 
@@ -78,13 +108,14 @@ void FollowedBasis::fill_probes(const kernels::Matrix& rows) const {
 void FollowedBasis::begin(std::span<const float> mean) {
   if (dims_ == 0 || !kernels::scan(mean).finite) return;
   const std::size_t slices = slices_.count(mean.size()), k = slices_.entries();
-  std::vector<float> mixture(all_rows() * slices), room(slices_.room_for());
+  std::vector<float> mixture(all_rows() * slices), matrix(slices * k);
   for (std::size_t i = 0; i < mixture.size(); ++i) mixture[i] = scattered(i);
   auto state = std::make_shared<State>();
   state->rows.resize(all_rows() * k);
   state->deviations.resize(dims_);
   const kernels::Matrix rows{state->rows.data(), all_rows(), k, k};
-  slices_.combine(mean, {mixture.data(), all_rows(), slices, slices}, rows, room);
+  slices_.gather(mean, 0, slices, matrix.data());
+  kernels::multiply_matrices(1, {mixture.data(), all_rows(), slices, slices}, {matrix.data(), slices, k, k}, 0, rows);
   if (!kernels::scan(state->rows).finite) return;
   orthonormalize(rows);
   fill_probes(rows);
@@ -101,12 +132,11 @@ void FollowedBasis::follow(const kernels::ConstMatrix& coefficients, const kerne
   // What the mean is in that span: a row of coefficients for each row of it, in units of the largest.
   std::vector<float> within(all * n);
   std::copy_n(coefficients.data, dims_ * n, within.begin());
-  for (std::size_t j = 0; j < probes_; ++j)
-    for (std::size_t i = 0; i < probes_; ++i) {
-      const auto share = static_cast<float>(dot({z.data + i * z.stride, k}, row(rows, dims_ + j)));
-      const float* const p = coefficients.data + (dims_ + i) * coefficients.stride;
-      for (std::size_t s = 0; s < n; ++s) within[(dims_ + j) * n + s] += share * p[s];
-    }
+  std::vector<float> turn(probes_ * probes_);
+  const kernels::Matrix turned{turn.data(), probes_, probes_, probes_};
+  kernels::multiply_matrices(1, {rows.data + dims_ * k, probes_, k, k}, z.transpose(), 0, turned);
+  kernels::multiply_matrices(1, turned, {coefficients.data + dims_ * coefficients.stride, probes_, n, coefficients.stride}, 0,
+                             {within.data() + dims_ * n, probes_, n, n});
   float unit = kernels::measure(within).largest;
   for (const float deviation : working_->deviations) unit = std::max(unit, deviation);
   if (!kernels::scan(within).finite || !(unit > 0) || !std::isfinite(unit)) return;

@@ -6,6 +6,7 @@
 
 #include "compressors/blas_agreement.h"
 #include "compressors/message.h"
+#include "compressors/staged_pieces.h"
 #include "core/fingerprint.h"
 #include "thinwire/errors.h"
 
@@ -30,9 +31,7 @@ void copy(std::span<const float> from, std::span<float> to) { std::copy(from.beg
 
 Gradiveq::Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next)
     : options_(options), flush_(flush), next_(std::move(next)) {
-  if (next_ && next_->make_memory({"coefficients", {1}}))
-    throw ArgumentError("compressor 'gradiveq': the stage that follows it must remember nothing, as its coefficients change "
-                        "their meaning; qsgd, bf16, fp16 and none do");
+  refuse_memory(next_.get());
 }
 
 std::uint64_t Gradiveq::unit_elements(const Parameter& parameter) const {
@@ -107,7 +106,7 @@ class Gradiveq::Message {
  public:
   Message(const Gradiveq& gradiveq, Work& work, Context& context)
       : gradiveq_(gradiveq), work_(work), context_(context), parts_(context.scratch().take<Part>(work.pieces.size())) {
-    std::size_t floats = 0, apart = 0, staged_pieces = 0, room = 0, words = 0, norms = 0;
+    std::size_t floats = 0, apart = 0, pieces = 0, room = 0, words = 0, norms = 0;
     bool decodes_own = work.measured;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Piece& piece = work.pieces[i];
@@ -128,14 +127,14 @@ class Gradiveq::Message {
       std::size_t& end = is_apart(part) ? apart : floats;
       part.begin = end;
       end += part.length;
-      staged_pieces += is_staged(part) ? (part.length + kChunkElements - 1) / kChunkElements : 0;
+      pieces += is_staged(part) ? staged_pieces(part.length) : 0;
     }
     marks_ = floats;
     sums_ = context.scratch().take<float>(floats + (work.feedback ? parts_.size() : 0));
     apart_ = context.scratch().take<float>(apart);
     words_ = context.scratch().take<std::int32_t>(words);
     norms_ = context.scratch().take<float>(norms);
-    staged_pieces_ = context.scratch().take<Piece>(staged_pieces);
+    staged_pieces_ = context.scratch().take<Piece>(pieces);
     room_size_ = room;
     room_ = context.scratch().take<float>(room * context.threads().threads());
     if (work.measured) errors_ = context.scratch().take<double>(parts_.size());
@@ -160,7 +159,7 @@ class Gradiveq::Message {
       if (parts_[i].basis) {
         const Basis& basis = *parts_[i].basis;
         project(basis, piece, sent, room);
-        if (basis.code) basis.code->measure(as_constant(coefficients(basis, sent)), basis.deviations, context_.world_size(), norms_of(i));
+        if (basis.code) basis.code->measure(coefficients(basis, sent), basis.deviations, context_.world_size(), norms_of(i));
       } else {
         copy(piece.values(), sent);
         if (work_.feedback) keep_back(piece, sent);
@@ -187,25 +186,15 @@ class Gradiveq::Message {
     add_errors();
   }
 
-  // What the next stage exchanges: the coefficients, whose mean takes their place. In chunks as long as any gradient's.
+  // What the next stage exchanges: the coefficients, whose mean takes their place.
   Work stage_work() const {
     Work staged;
     std::size_t next = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!is_staged(parts_[i])) continue;
-      const Piece& piece = work_.pieces[i];
-      const std::span<float> sent = sent_of(i);
-      for (std::size_t first = 0; first < sent.size(); first += kChunkElements) {
-        Piece& coefficients = *std::construct_at(&staged_pieces_[next++]);
-        coefficients.parameter = piece.parameter;
-        coefficients.definition = piece.definition;
-        coefficients.step = piece.step;
-        coefficients.first = parts_[i].begin + first;
-        coefficients.chunk = piece.chunk + first / kChunkElements;
-        coefficients.offset = parts_[i].begin + first;
-        coefficients.random = piece.random.from(first);
-        coefficients.gradient = sent.subspan(first, std::min<std::size_t>(kChunkElements, sent.size() - first));
-      }
+      const auto pieces = staged_pieces_.subspan(next, staged_pieces(parts_[i].length));
+      write_staged(work_.pieces[i], parts_[i].begin, sent_of(i), {}, 0, pieces);
+      next += pieces.size();
     }
     staged.pieces = staged_pieces_;
     staged.elements = apart_.size();
@@ -265,10 +254,6 @@ class Gradiveq::Message {
     return {sent.data(), basis.dims, columns, columns};
   }
 
-  static kernels::ConstMatrix as_constant(const kernels::Matrix& matrix) {
-    return {matrix.data, matrix.rows, matrix.columns, matrix.stride};
-  }
-
   static void project(const Basis& basis, const Piece& piece, std::span<float> sent, std::span<float> room) {
     const kernels::Matrix y = coefficients(basis, sent);
     for (std::size_t c = 0; c < y.rows; ++c) std::fill_n(y.data + c * y.stride, y.columns, -basis.offsets[c]);
@@ -277,7 +262,7 @@ class Gradiveq::Message {
 
   static void reconstruct(const Basis& basis, std::span<float> sent, float share, std::span<float> values, std::span<float> room) {
     const kernels::Matrix y = coefficients(basis, sent);
-    basis.slices.reconstruct(share, basis.matrix(), as_constant(y), basis.mean, values, room);
+    basis.slices.reconstruct(share, basis.matrix(), y, basis.mean, values, room);
   }
 
   // Of what an uncompressed step could send, feedback=flush holds some of the old residual, which is in the gradient's

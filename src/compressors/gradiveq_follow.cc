@@ -6,15 +6,19 @@
 #include "compressors/blas_agreement.h"
 #include "compressors/followed_basis.h"
 #include "compressors/message.h"
+#include "compressors/staged_pieces.h"
 
 namespace thinwire {
 namespace {
 
 FollowedBasis& basis_of(const Piece& piece) { return static_cast<FollowedBasis&>(*piece.memory); }
 
-kernels::ConstMatrix as_constant(const kernels::Matrix& matrix) { return {matrix.data, matrix.rows, matrix.columns, matrix.stride}; }
-
 }  // namespace
+
+GradiveqFollow::GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next)
+    : options_(options), next_(std::move(next)) {
+  refuse_memory(next_.get());
+}
 
 std::uint64_t GradiveqFollow::unit_elements(const Parameter& parameter) const { return std::max<std::uint64_t>(parameter.elements(), 1); }
 
@@ -30,156 +34,188 @@ Exchange GradiveqFollow::prepare(std::span<const ParameterView* const> /*paramet
   check_blas_fingerprint(fingerprint);
 }
 
-// What is summed first: of each piece the values, or Y and S; with feedback a mark a piece, 1 if this worker used it. What is
-// summed second: Z.
+// What is summed first: of pieces without components the values, with feedback a mark a piece, 1 if this worker used it, and of
+// pieces with components Y and S. What is summed second: Z. A stage carries Y, S and Z.
 class GradiveqFollow::Message {
  public:
-  Message(Work& work, Context& context)
-      : work_(work), context_(context), parts_(context.scratch().take<Part>(work.pieces.size())) {
-    std::size_t first = 0, second = 0, vectors = 0, room = 0, longest = 0;
+  Message(Work& work, Context& context, bool has_stage)
+      : work_(work), context_(context), has_stage_(has_stage), parts_(context.scratch().take<Part>(work.pieces.size())) {
+    std::size_t values = 0, matrices = 0, coefficients = 0, rests = 0, pieces = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const std::size_t elements = work.pieces[i].gradient.size();
       const FollowedBasis& basis = basis_of(work.pieces[i]);
-      Part& part = parts_[i] = {.first = first, .length = elements, .second = second, .vectors = vectors};
-      if (basis.rows()) {
-        part.rows = basis.dims() + basis.probes();
-        part.slices = basis.slices().count(elements);
-        part.length = part.rows * part.slices;
-        second += basis.probes() * basis.slices().entries();
-        vectors += part.rows * basis.slices().entries();
-        room = std::max(room, basis.slices().room_for() + basis.slices().entries());
-        longest = std::max(longest, elements);
+      Part& part = parts_[i] = {};
+      if (!basis.rows()) {
+        part.first = values;
+        part.length = elements;
+        values += part.length;
+        continue;
       }
-      first += part.length;
+      part.slices = basis.slices().count(elements);
+      part.matrix = matrices;
+      part.first = coefficients;
+      part.length = (basis.dims() + basis.probes()) * part.slices;
+      part.second = rests;
+      part.rest = basis.probes() * basis.slices().entries();
+      matrices += part.slices * basis.slices().entries();
+      coefficients += part.length;
+      rests += part.rest;
+      pieces += std::max(staged_pieces(part.length), staged_pieces(part.rest));
     }
-    marks_ = first;
-    first_ = context.scratch().take<float>(first + (work.feedback ? parts_.size() : 0));
-    second_ = context.scratch().take<float>(second);
-    vectors_ = context.scratch().take<float>(vectors);
-    room_size_ = room;
-    room_ = context.scratch().take<float>(room * context.threads().threads());
-    longest_ = longest;
-    decoded_ = context.scratch().take<float>(longest * context.threads().threads());
+    marks_ = values;
+    const std::size_t apart = values + (work.feedback ? parts_.size() : 0);
+    const std::span<float> all = context.scratch().take<float>(apart + coefficients);
+    coefficients_ = all.subspan(apart);
+    first_ = has_stage ? all.first(apart) : all;
+    second_ = context.scratch().take<float>(rests);
+    matrices_ = context.scratch().take<float>(matrices);
+    if (has_stage) {
+      staged_ = context.scratch().take<Piece>(pieces);
+      lost_ = context.scratch().take<float>(work.feedback || work.measured ? std::max(coefficients, rests) : 0);
+    }
   }
 
   std::span<float> first() const { return first_; }
   std::span<float> second() const { return second_; }
 
-  // Afterwards a piece's values are R, where it has components.
   void project() {
-    for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::span<float> decoded) {
+    for_each_piece(work_, context_, [&](Piece& piece, std::size_t i) {
       open(piece, work_);
       if (work_.feedback) first_[marks_ + i] = piece.used ? 1 : 0;
-      const std::span<float> sent = first_.subspan(parts_[i].first, parts_[i].length);
-      if (!parts_[i].rows) {
-        std::ranges::copy(piece.values(), sent.begin());
+      if (!is_compressed(i)) {
+        std::ranges::copy(piece.values(), first_.begin() + static_cast<std::ptrdiff_t>(parts_[i].first));
         std::ranges::fill(piece.residual, 0.0f);
         return;
       }
       const FollowedBasis& basis = basis_of(piece);
-      const std::size_t k = basis.slices().entries();
-      const kernels::Matrix y = coefficients(i);
-      basis.slices().project(piece.values(), {basis.rows(), parts_[i].rows, k, k}, 0, y, room);
-      subtract(piece, {basis.rows(), basis.dims(), k, k}, {y.data, basis.dims(), y.columns, y.stride}, room, decoded);
+      const kernels::Matrix x = matrix(i), all = rows(coefficients_, i);
+      basis.slices().gather(piece.values(), 0, x.rows, x.data);
+      kernels::multiply_matrices(1, {basis.rows(), all.rows, x.columns, x.columns}, x.transpose(), 0, all);
+      kernels::multiply_matrices(-1, components_of(all, i).transpose(), components(i), 1, x);  // R
     });
     if (!context_.finite && !first_.empty()) first_[0] = std::numeric_limits<float>::quiet_NaN();
   }
 
-  // S becomes P, the same on every worker. Afterwards a piece's residual is what remains.
+  // S becomes P, the same on every worker.
   void probe() {
-    for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::span<float> decoded) {
-      if (!parts_[i].rows) return;
-      const FollowedBasis& basis = basis_of(piece);
-      const kernels::Matrix p = probes(i);
+    for_each_piece(work_, context_, [&](Piece& piece, std::size_t i) {
+      if (!is_compressed(i)) return;
+      const kernels::Matrix x = matrix(i), p = probes_of(rows(coefficients_, i), i), z = rest(second_, i);
+      if (!lost_.empty()) kernels::multiply_matrices(1, components_of(rows(lost_, i), i).transpose(), components(i), 1, x);
       orthonormalize(p);
-      const kernels::Matrix z = in_second(second_, i);
-      basis.slices().combine(piece.values(), as_constant(p), z, room);
-      if (piece.has_residual()) subtract(piece, as_constant(z), as_constant(p), room, decoded);
+      kernels::multiply_matrices(1, p, x, 0, z);
+      if (piece.has_residual()) kernels::multiply_matrices(-1, p.transpose(), z, 1, x);
     });
   }
 
+  // What a stage exchanges: what each worker's own loses is what was sent less, and goes back to X.
+  Work stage_first() const { return stage(coefficients_, &Part::first, &Part::length, false); }
+  Work stage_second() const { return stage(second_, &Part::second, &Part::rest, true); }
+
   void decode() const {
     const float share = 1.0f / static_cast<float>(context_.world_size());
-    for_each([&](Piece& piece, std::size_t i, std::span<float> room, std::span<float>) {
+    for_each_piece(work_, context_, [&](Piece& piece, std::size_t i) {
       if (work_.feedback && first_[marks_ + i] == 0) return skip(piece);
       piece.stage = Piece::Stage::kDone;
       FollowedBasis& basis = basis_of(piece);
-      if (!parts_[i].rows) {
+      if (!is_compressed(i)) {
         std::ranges::copy(first_.subspan(parts_[i].first, parts_[i].length), piece.mean().begin());
         kernels::multiply(piece.mean(), share);
         if (piece.step == 0) basis.begin(piece.mean());
         return;
       }
-      const std::size_t k = basis.slices().entries();
-      const kernels::Matrix rows{vectors_.data() + parts_[i].vectors, parts_[i].rows, k, k}, z = in_second(second_, i);
-      std::copy_n(basis.rows(), basis.dims() * k, rows.data);
-      std::copy_n(z.data, z.rows * k, rows.data + basis.dims() * k);
-      // Sums of Y, and P, which is no sum: Z is.
-      const kernels::Matrix y = coefficients(i);
-      basis.slices().reconstruct(share, as_constant(rows), as_constant(y), zeros(room, k), piece.mean(), room.subspan(k));
-      basis.follow(as_constant(y), as_constant(z));
+      const kernels::Matrix x = matrix(i), y = rows(coefficients_, i), p = probes_of(y, i), z = rest(second_, i);
+      if (!lost_.empty()) kernels::multiply_matrices(1, p.transpose(), rest(lost_, i), 1, x);
+      if (piece.has_residual()) basis.slices().scatter(x.data, 0, x.rows, piece.residual);
+      const float of_sums = has_stage_ ? 1 : share;  // a stage leaves means
+      kernels::multiply_matrices(of_sums, components_of(y, i).transpose(), components(i), 0, x);
+      kernels::multiply_matrices(of_sums, p.transpose(), z, 1, x);
+      basis.slices().scatter(x.data, 0, x.rows, piece.mean());
+      basis.follow(y, z);
     });
   }
 
  private:
   struct Part {
-    std::size_t first = 0, length = 0;  // in first_
-    std::size_t second = 0;
-    std::size_t vectors = 0;
-    std::size_t rows = 0;  // components and probes; 0: values travel
-    std::size_t slices = 0;
+    std::size_t slices = 0;             // N; 0: values travel
+    std::size_t matrix = 0;             // of X in matrices_
+    std::size_t first = 0, length = 0;  // of values in first_, or of Y and S among coefficients_
+    std::size_t second = 0, rest = 0;   // of Z in second_
   };
 
-  template <class Body>
-  void for_each(const Body& body) const {
-    context_.threads().for_each(work_.pieces.size(), work_.elements, [&](std::size_t i, std::size_t thread) {
-      body(work_.pieces[i], i, room_.subspan(thread * room_size_, room_size_), decoded_.subspan(thread * longest_, longest_));
-    });
+  Work stage(std::span<float> sent, std::size_t Part::* begin, std::size_t Part::* length, bool second) const {
+    std::ranges::fill(lost_, 0.0f);
+    Work staged;
+    staged.feedback = work_.feedback;
+    std::size_t pieces = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Part& part = parts_[i];
+      if (!is_compressed(i)) continue;
+      const std::size_t count = staged_pieces(part.*length);
+      write_staged(work_.pieces[i], part.*begin, sent.subspan(part.*begin, part.*length),
+                   lost_.empty() ? lost_ : lost_.subspan(part.*begin, part.*length), second ? part.length : 0,
+                   staged_.subspan(pieces, count));
+      pieces += count;
+      staged.elements += part.*length;
+    }
+    staged.pieces = staged_.first(pieces);
+    return staged;
   }
 
-  kernels::Matrix coefficients(std::size_t i) const {
-    const Part& part = parts_[i];
-    return {first_.data() + part.first, part.rows, part.slices, part.slices};
-  }
-  kernels::Matrix probes(std::size_t i) const {
-    const std::size_t dims = basis_of(work_.pieces[i]).dims(), slices = parts_[i].slices;
-    return {first_.data() + parts_[i].first + dims * slices, parts_[i].rows - dims, slices, slices};
-  }
-  kernels::Matrix in_second(std::span<float> second, std::size_t i) const {
-    const FollowedBasis& basis = basis_of(work_.pieces[i]);
-    const std::size_t k = basis.slices().entries();
-    return {second.data() + parts_[i].second, basis.probes(), k, k};
-  }
-  static std::span<const float> zeros(std::span<float> room, std::size_t k) {
-    std::ranges::fill(room.first(k), 0.0f);
-    return room.first(k);
-  }
+  bool is_compressed(std::size_t i) const { return parts_[i].slices > 0; }
+  const FollowedBasis& basis(std::size_t i) const { return basis_of(work_.pieces[i]); }
+  std::size_t entries(std::size_t i) const { return basis(i).slices().entries(); }
 
-  // values <- values - a'y
-  static void subtract(Piece& piece, const kernels::ConstMatrix& a, const kernels::ConstMatrix& y, std::span<float> room,
-                       std::span<float> decoded) {
-    const auto part = decoded.first(piece.gradient.size());
-    const std::size_t k = a.columns;
-    basis_of(piece).slices().reconstruct(1, a, y, zeros(room, k), part, room.subspan(k));
-    for (std::size_t e = 0; e < part.size(); ++e) piece.values()[e] -= part[e];
+  // X, of which R is left, and then the residual.
+  kernels::Matrix matrix(std::size_t i) const {
+    return {matrices_.data() + parts_[i].matrix, parts_[i].slices, entries(i), entries(i)};
   }
+  // Of Y and S: d rows, then q.
+  kernels::Matrix rows(std::span<float> all, std::size_t i) const {
+    return {all.data() + parts_[i].first, parts_[i].length / parts_[i].slices, parts_[i].slices, parts_[i].slices};
+  }
+  kernels::Matrix components_of(const kernels::Matrix& all, std::size_t i) const {
+    return {all.data, basis(i).dims(), all.columns, all.stride};
+  }
+  kernels::Matrix probes_of(const kernels::Matrix& all, std::size_t i) const {
+    return {all.data + basis(i).dims() * all.stride, basis(i).probes(), all.columns, all.stride};
+  }
+  // Of Z: q rows.
+  kernels::Matrix rest(std::span<float> all, std::size_t i) const {
+    return {all.data() + parts_[i].second, basis(i).probes(), entries(i), entries(i)};
+  }
+  kernels::ConstMatrix components(std::size_t i) const { return {basis(i).rows(), basis(i).dims(), entries(i), entries(i)}; }
 
   Work& work_;
   Context& context_;
+  bool has_stage_;
   std::span<Part> parts_;
-  std::size_t marks_ = 0;
-  std::span<float> first_, second_, vectors_, room_, decoded_;
-  std::size_t room_size_ = 0, longest_ = 0;
+  std::size_t marks_ = 0;  // where they begin in first_
+  std::span<float> first_, coefficients_, second_, matrices_, lost_;
+  std::span<Piece> staged_;
 };
 
 Exchange GradiveqFollow::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  Message message(work, context);
+  Message message(work, context, next_ != nullptr);
   message.project();
-  Await first = context.sum(message.first());
-  co_await first;
-  if (flagged(message.first(), context)) co_return;
-  if (!message.second().empty()) {
+  if (!message.first().empty()) {
+    Await first = context.sum(message.first());
+    co_await first;
+    if (flagged(message.first(), context)) co_return;
+  }
+  if (!message.second().empty() && next_) {
+    Work coefficients = message.stage_first();
+    Exchange first = next_->exchange(coefficients, context);
+    co_await first;
+    if (context.any_non_finite) co_return;
+    context.enter(Phase::kEncode);  // the stage had decoded
+    message.probe();
+    Work rest = message.stage_second();
+    Exchange second = next_->exchange(rest, context);
+    co_await second;
+    if (context.any_non_finite) co_return;
+  } else if (!message.second().empty()) {
     message.probe();
     Await second = context.sum(message.second());
     co_await second;

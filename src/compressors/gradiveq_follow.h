@@ -9,9 +9,13 @@
 //    that are left over the next probes.
 //
 // The first step travels uncompressed; U begins in the span of its slices. Both sums are linear, so payloads add up. With feedback
-// what was not sent is found by the probes of later steps: no direction is out of reach.
+// what was not sent is found by the probes of later steps: no direction is out of reach. PowerSGD (Vogels et al., NeurIPS 2019) is
+// the case without components.
 //
-// Wire: 32 n in the first step, then 32 ((d + q) N + q K), in two sums; with feedback 32 a parameter more. A parameter is one piece.
+// A stage that follows carries Y and S, and then Z. What it loses of a worker's own stays in R, and so reaches Z and the residual.
+//
+// Wire: 32 n in the first step, then 32 ((d + q) N + q K), in two sums, or as the stage has it; with feedback 32 a parameter more. A
+// parameter is one piece.
 #pragma once
 
 #include <memory>
@@ -23,17 +27,18 @@
 namespace thinwire {
 
 struct FollowOptions {
-  Axis axis = Axis::kFilter;
-  std::size_t slice = 576;
-  std::size_t dims = 0;   // d; 0: so many that a step sends 1/ratio of the entries at most
-  double ratio = 16;
-  std::size_t probes = 1;  // q
+  Axis axis = Axis::kSquare;
+  std::size_t slice = 4096;
+  std::size_t dims = 0;    // d; 0: what probes leave of ratio
+  double ratio = 16;       // entries to each coefficient that a step sends
+  std::size_t probes = 0;  // q; 0: as many as dims, or else as many as ratio allows
   std::uint64_t smallest = 4096;
 };
 
 class GradiveqFollow : public Compressor {
  public:
-  explicit GradiveqFollow(const FollowOptions& options) : options_(options) {}
+  // Throws ArgumentError if the next stage, which may be null, remembers something.
+  GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next);
 
   Exchange exchange(Work& work, Context& context) const override;
   std::uint64_t unit_elements(const Parameter& parameter) const override;
@@ -45,6 +50,7 @@ class GradiveqFollow : public Compressor {
  private:
   class Message;
   FollowOptions options_;
+  std::unique_ptr<const Compressor> next_;
 };
 
 }  // namespace thinwire

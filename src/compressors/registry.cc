@@ -215,6 +215,7 @@ std::optional<Axis> axis_of(const std::string& text) {
   if (text == "out") return Axis::kOut;
   if (text == "in") return Axis::kIn;
   if (text == "kernel") return Axis::kKernel;
+  if (text == "square") return Axis::kSquare;
   return std::nullopt;
 }
 
@@ -231,23 +232,25 @@ double gradiveq_rate(const SpecValues& values, bool has_stage) {
   return rate;
 }
 
-Made gradiveq_follow(const SpecValues& values, bool has_stage) {
-  if (has_stage || values.real("rate") > 0 || values.real("energy") > 0)
-    throw ArgumentError("compressor 'gradiveq': with refresh=every coefficients are floats, as many as dims or ratio say; it takes no rate=, "
-                        "no energy= and no further stage");
+Made gradiveq_follow(const SpecValues& values, Made next) {
+  if (values.real("rate") > 0 || values.real("energy") > 0)
+    throw ArgumentError("compressor 'gradiveq': with refresh=every there are as many components as dims or ratio say; it takes no rate= and no "
+                        "energy=. A stage can round its coefficients: gradiveq:refresh=every/bf16");
   FollowOptions options;
-  options.axis = axis_of(values.choice("axis")).value_or(Axis::kFilter);
-  options.slice = static_cast<std::size_t>(values.integer("slice"));
+  options.axis = axis_of(values.choice("axis")).value_or(options.axis);
+  if (values.integer("slice") > 0) options.slice = static_cast<std::size_t>(values.integer("slice"));
+  options.probes = static_cast<std::size_t>(values.integer("probes"));
   options.dims = static_cast<std::size_t>(values.integer("dims"));
   options.ratio = values.real("ratio");
   options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
-  return std::make_unique<GradiveqFollow>(options);
+  return std::make_unique<GradiveqFollow>(options, std::move(next));
 }
 
 Row gradiveq() {
   SpecParameter feedback_or_flush = feedback("off");
   feedback_or_flush.choices = {"off", "on", "flush"};
-  feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step; "
+  feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step, or, with "
+                           "refresh=every, as probes find it; "
                            "flush: in parts in all of them, for cycles that learn about as long as they use";
   return {{.name = "gradiveq",
            .description = "slices projected on their principal components, which all workers share",
@@ -264,14 +267,18 @@ Row gradiveq() {
                           real("rate", "0", 0, 16,
                                "bits an entry in compressed steps, guard bits and norms included: coefficients are rounded, strong "
                                "components to more bits; 0: they are floats, as many as dims, energy or ratio say"),
-                          {.name = "slice", .kind = Kind::kInteger, .default_value = "576", .minimum = 1, .maximum = 4096, .choices = {},
-                           .help = "most entries of a slice"},
-                          {.name = "axis", .kind = Kind::kChoice, .default_value = "filter",
-                           .choices = {"auto", "filter", "flat", "out", "in", "kernel"},
-                           .help = "along what a slice lies: whole filters, memory, output or input channels, kernels; auto: filter, "
-                                   "in or kernel, for each parameter what keeps most at equal cost"},
+                          {.name = "slice", .kind = Kind::kInteger, .default_value = "0", .minimum = 0, .maximum = 4096, .choices = {},
+                           .help = "most entries of a slice; 0: 576, or 4096 with refresh=every, which needs no covariance"},
+                          {.name = "axis", .kind = Kind::kChoice, .default_value = "usual",
+                           .choices = {"usual", "auto", "filter", "flat", "out", "in", "kernel", "square"},
+                           .help = "along what a slice lies: whole filters, memory, output or input channels, kernels, or input channels and "
+                                   "part of the kernel, so that slices are as many as their entries; auto: filter, in or kernel, for each "
+                                   "parameter what keeps most at equal cost; usual: filter, or square with refresh=every"},
                           choice("refresh", {"cycle", "every"},
                                  "every: components follow the gradient in every step, with no learning phase"),
+                          {.name = "probes", .kind = Kind::kInteger, .default_value = "0", .minimum = 0, .maximum = 4096, .choices = {},
+                           .help = "with refresh=every, directions of a step's own beside the components; 0: as many as dims, or else as "
+                                   "ratio allows"},
                           steps("learn", "100", 1, "steps of a cycle that are uncompressed, to learn from"),
                           steps("lag", "2", 0, "uncompressed steps more, in which components are found in the background"),
                           steps("use", "400", 1, "steps of a cycle that are compressed"),
@@ -280,14 +287,14 @@ Row gradiveq() {
                           feedback_or_flush},
            .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"},
           [](const SpecValues& values, Made next) -> Made {
-            if (values.choice("refresh") == "every") return gradiveq_follow(values, next != nullptr);
+            if (values.choice("refresh") == "every") return gradiveq_follow(values, std::move(next));
             GradiveqOptions options;
             options.schedule = {static_cast<std::uint64_t>(values.integer("learn")), static_cast<std::uint64_t>(values.integer("lag")),
                                 static_cast<std::uint64_t>(values.integer("use"))};
-            options.axis = axis_of(values.choice("axis"));
-            options.slice = static_cast<std::size_t>(values.integer("slice"));
-            options.size = {.rate = gradiveq_rate(values, next != nullptr), .dims = static_cast<std::size_t>(values.integer("dims")), .energy = values.real("energy"),
-                            .ratio = values.real("ratio"), .uses = values.real("use")};
+            options.axis = values.choice("axis") == "usual" ? Axis::kFilter : axis_of(values.choice("axis"));
+            if (values.integer("slice") > 0) options.slice = static_cast<std::size_t>(values.integer("slice"));
+            options.size = {.rate = gradiveq_rate(values, next != nullptr), .dims = static_cast<std::size_t>(values.integer("dims")),
+                            .energy = values.real("energy"), .ratio = values.real("ratio"), .uses = values.real("use")};
             options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
             return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));
           }};

@@ -1,6 +1,8 @@
 #include "compressors/slices.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <vector>
 
 #include "core/divide.h"
 
@@ -8,6 +10,30 @@ namespace thinwire {
 namespace {
 
 constexpr std::size_t kBlockEntries = 65536;
+
+// copy(k, run, r) for every entry k + r of `present`, in runs. The lengths that most kernels give are known to the compiler.
+template <class Copy>
+void copy_runs(std::size_t length, std::size_t present, const Copy& copy) {
+  const auto loop = [&](auto known) {
+    for (std::size_t k = 0, run = 0; k < present; k += known, ++run)
+      for (std::size_t r = 0; r < known; ++r) copy(k, run, r);
+  };
+  if (length == 1) return loop(std::integral_constant<std::size_t, 1>{});
+  if (length == 3) return loop(std::integral_constant<std::size_t, 3>{});
+  loop(length);
+}
+
+// How many of a kernel's places a slice of a square matrix has: the last dimensions' with which (in x places) + (out x the
+// others), which a matrix of rank 1 has as numbers, are fewest; the more of equals.
+std::size_t places_of_square(std::span<const std::size_t> kernel_shape, std::size_t out, std::size_t in, std::size_t kernel) {
+  const auto numbers = [&](std::size_t places) { return in * places + out * (kernel / places); };
+  std::size_t best = 1, places = 1;
+  for (std::size_t i = kernel_shape.size(); i-- > 0;) {
+    places *= kernel_shape[i];
+    if (numbers(places) <= numbers(best)) best = places;
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -37,32 +63,41 @@ Slices::Slices(const Parameter& parameter, Axis axis, std::size_t longest) {
     case Axis::kKernel:
       length_ = kernel;
       break;
+    case Axis::kSquare: {
+      std::vector<std::size_t> kernel_shape;
+      for (std::size_t i = 2; i < parameter.shape.size(); ++i) kernel_shape.push_back(size(i));
+      const std::size_t places = places_of_square(kernel_shape, out, in, kernel);
+      run_ = grain = places <= longest ? places : 1;
+      length_ = in * run_;
+      stride_ = kernel;
+      break;
+    }
   }
   parts_ = divided_up(length_ / grain, std::max<std::size_t>(longest / grain, 1));
   entries_ = divided_up(length_ / grain, parts_) * grain;
 }
 
-std::size_t Slices::count(std::size_t elements) const { return divided_up(elements, line()) * parts_ * stride_; }
+std::size_t Slices::count(std::size_t elements) const { return divided_up(elements, line()) * parts_ * columns(); }
 
 std::size_t Slices::block_slices() const { return std::max<std::size_t>(kBlockEntries / entries_, 1); }
 
-// copy(row of the block, of values: the first entry, how many of them, which lie stride_ apart)
+// copy(row of the block, of values: the first entry, how many of them, in runs that lie stride_ apart)
 template <class Values, class Copy>
 void Slices::for_each_row(std::span<Values> values, std::size_t first, std::size_t count, const Copy& copy) const {
-  const std::size_t slices_of_line = parts_ * stride_;
+  const std::size_t slices_of_line = parts_ * columns();
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t slice = (first + i) % slices_of_line;
     const std::size_t begin = (first + i) / slices_of_line * line();
-    const std::size_t length = std::min(line(), values.size() - begin) / stride_;  // the last line may be shorter
-    const std::size_t from = std::min(slice / stride_ * entries_, length);
-    copy(i, begin + from * stride_ + slice % stride_, std::min(entries_, length - from));
+    const std::size_t length = std::min(line(), values.size() - begin) / columns();  // the last line may be shorter
+    const std::size_t from = std::min(slice / columns() * entries_, length);
+    copy(i, begin + from / run_ * stride_ + slice % columns() * run_, std::min(entries_, length - from));
   }
 }
 
 void Slices::gather(std::span<const float> values, std::size_t first, std::size_t count, float* rows) const {
   for_each_row(values, first, count, [&](std::size_t i, std::size_t begin, std::size_t present) {
     float* const row = rows + i * entries_;
-    for (std::size_t k = 0; k < present; ++k) row[k] = values[begin + k * stride_];
+    copy_runs(run_, present, [&](std::size_t k, std::size_t run, std::size_t r) { row[k + r] = values[begin + run * stride_ + r]; });
     std::fill(row + present, row + entries_, 0.0f);
   });
 }
@@ -70,7 +105,7 @@ void Slices::gather(std::span<const float> values, std::size_t first, std::size_
 void Slices::scatter(const float* rows, std::size_t first, std::size_t count, std::span<float> values) const {
   for_each_row(values, first, count, [&](std::size_t i, std::size_t begin, std::size_t present) {
     const float* const row = rows + i * entries_;
-    for (std::size_t k = 0; k < present; ++k) values[begin + k * stride_] = row[k];
+    copy_runs(run_, present, [&](std::size_t k, std::size_t run, std::size_t r) { values[begin + run * stride_ + r] = row[k + r]; });
   });
 }
 
@@ -106,13 +141,6 @@ void Slices::reconstruct(float alpha, const kernels::ConstMatrix& a, const kerne
     kernels::multiply_matrices(alpha, part.transpose(), a, 1, rows);
     if (!in_place) scatter(rows.data, first, some, values);
   }
-}
-
-void Slices::combine(std::span<const float> values, const kernels::ConstMatrix& p, const kernels::Matrix& z,
-                     std::span<float> room) const {
-  for_each_block(values, room, [&](const kernels::ConstMatrix& rows, std::size_t first) {
-    kernels::multiply_matrices(1, {p.data + first, p.rows, rows.rows, p.stride}, rows, first == 0 ? 0.0f : 1.0f, z);
-  });
 }
 
 void Slices::add_moments(std::span<const float> values, const kernels::Matrix& gram, std::span<double> sum,

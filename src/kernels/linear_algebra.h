@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <type_traits>
 
 namespace thinwire::kernels {
 
@@ -19,6 +20,11 @@ struct MatrixView {
   std::size_t stride = 0;
   bool transposed = false;
 
+  operator MatrixView<const T>() const  // NOLINT(google-explicit-constructor): as a pointer becomes one to const
+    requires(!std::is_const_v<T>)
+  {
+    return {data, rows, columns, stride, transposed};
+  }
   MatrixView transpose() const { return {data, rows, columns, stride, !transposed}; }
   std::size_t read_rows() const { return transposed ? columns : rows; }
   std::size_t read_columns() const { return transposed ? rows : columns; }

@@ -66,6 +66,8 @@ const std::vector<std::string>& further_specs() {
       "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=2",
       "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=1.5,feedback=on",
       "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=6,axis=auto,feedback=flush",
+      "gradiveq:refresh=every,slice=48,smallest=16,feedback=on/qsgd:bits=4,reduce=sum",
+      "gradiveq:refresh=every,slice=48,smallest=16/bf16",
       "casq:budget=4,scope=block,precision=bf16,reduce=scatter",
   };
   return specs;

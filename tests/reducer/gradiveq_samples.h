@@ -28,6 +28,10 @@ inline std::vector<std::vector<std::size_t>> slices_by_definition(const std::vec
     for (std::size_t x = 0; x < kernel; ++x) cut(in, [&](std::size_t i) { return (o * in + i) * kernel + x; });
   for (std::size_t o = 0; axis == "kernel" && o < out * in; ++o) cut(kernel, [&](std::size_t i) { return o * kernel + i; });
   for (std::size_t x = 0; axis == "out" && x < in * kernel; ++x) cut(out, [&](std::size_t i) { return i * in * kernel + x; });
+  const std::size_t width = shape[3];  // kernels here are as high as wide, and there are about as many filters as channels
+  for (std::size_t o = 0; axis == "square" && o < out; ++o)
+    for (std::size_t y = 0; y < shape[2]; ++y)
+      cut(in * width, [&](std::size_t i) { return ((o * in + i / width) * shape[2] + y) * width + i % width; });
   return slices;
 }
 
@@ -106,7 +110,8 @@ inline std::vector<Cut> cuts() {
   return {{"filter", {40, 6, 3, 3}, 64, 54},   {"filter", {40, 16, 3, 3}, 64, 54},  // 144 = 3 x 54 - 18: three parts of whole kernels
           {"flat", {64, 6, 3, 3}, 64, 64},     {"flat", {37, 5, 3, 3}, 64, 64},     {"in", {40, 24, 3, 3}, 64, 24},
           {"in", {40, 50, 3, 3}, 32, 25},      {"kernel", {40, 16, 5, 5}, 64, 25},  {"out", {60, 6, 3, 3}, 64, 60},
-          {"out", {70, 6, 3, 3}, 32, 32},      {"filter", {300, 100, 3, 3}, 1024, 900}};
+          {"out", {70, 6, 3, 3}, 32, 32},      {"square", {24, 20, 3, 3}, 64, 60},  {"square", {24, 23, 3, 3}, 32, 24},
+          {"filter", {300, 100, 3, 3}, 1024, 900}};
 }
 
 inline std::string name_of_cut(const ::testing::TestParamInfo<Cut>& cut) {
@@ -122,6 +127,7 @@ inline Layout layout_of(const Cut& cut) {
 inline std::size_t whole_line(const Cut& cut) {  // along the axis
   if (cut.axis == "filter") return cut.shape[1] * cut.shape[2] * cut.shape[3];
   if (cut.axis == "in") return cut.shape[1];
+  if (cut.axis == "square") return cut.shape[1] * cut.shape[3];
   if (cut.axis == "kernel") return cut.shape[2] * cut.shape[3];
   return cut.axis == "out" ? cut.shape[0] : cut.shape[0] * cut.shape[1] * cut.shape[2] * cut.shape[3];
 }

@@ -173,7 +173,8 @@ TEST(GradiveqFeedback, WhatWasNotSentGoesOutInTheLearningSteps) {
 std::vector<std::string> specs_of_a_cycle() {
   return {"gradiveq:ratio=8,learn=3,lag=2,use=4,smallest=0", "gradiveq:ratio=8,learn=3,lag=0,use=4,smallest=0,feedback=flush",
           "gradiveq:axis=auto,ratio=8,learn=3,lag=2,use=4,smallest=0", "gradiveq:ratio=8,learn=3,lag=2,use=4,smallest=0/qsgd:bits=4",
-          "gradiveq:rate=2,learn=3,lag=2,use=4,smallest=0,feedback=on", "gradiveq:refresh=every,ratio=4,smallest=0,feedback=on"};
+          "gradiveq:rate=2,learn=3,lag=2,use=4,smallest=0,feedback=on", "gradiveq:refresh=every,ratio=4,smallest=0,feedback=on",
+          "gradiveq:refresh=every,ratio=4,smallest=0,feedback=on/qsgd:bits=4,reduce=sum"};
 }
 
 // At every step of a cycle: what was saved goes on with the same bits.
