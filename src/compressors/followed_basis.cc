@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "core/bytes.h"
+#include "kernels/linear_algebra.h"
+#include "kernels/products.h"
 #include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
@@ -48,35 +50,50 @@ void scale_to_one(std::span<float> row, double shortest) {
 
 std::span<float> row(const kernels::Matrix& matrix, std::size_t i) { return {matrix.data + i * matrix.stride, matrix.columns}; }
 
+// Rows <- what of them is orthogonal to `taken`, which are orthonormal or 0.
+void take_out(const kernels::ConstMatrix& taken, const kernels::Matrix& rows, std::vector<float>& room) {
+  if (taken.rows == 0 || rows.rows == 0) return;
+  room.assign(rows.rows * taken.rows, 0);
+  const kernels::Matrix shares{room.data(), rows.rows, taken.rows, taken.rows};
+  kernels::add_product(1, rows, kernels::PackedMatrix(taken.transpose()), shares);
+  kernels::add_product(-1, shares, kernels::PackedMatrix(taken), rows);
+}
+
+// One round of Gram-Schmidt. A half of the rows is made orthonormal and then taken out of the other, so that most of the work is
+// in products of matrices.
+void orthonormalize_once(const kernels::Matrix& rows, std::vector<float>& room) {
+  constexpr std::size_t kFew = 4;
+  if (rows.rows > kFew) {
+    const std::size_t half = rows.rows / 2;
+    const kernels::Matrix upper{rows.data, half, rows.columns, rows.stride};
+    const kernels::Matrix lower{rows.data + half * rows.stride, rows.rows - half, rows.columns, rows.stride};
+    orthonormalize_once(upper, room);
+    take_out(upper, lower, room);
+    return orthonormalize_once(lower, room);
+  }
+  for (std::size_t i = 0; i < rows.rows; ++i) {
+    const auto own = row(rows, i);
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto other = row(rows, j);
+      const double share = dot(own, other);
+      for (std::size_t k = 0; k < own.size(); ++k)
+        own[k] = static_cast<float>(static_cast<double>(own[k]) - share * static_cast<double>(other[k]));
+    }
+    scale_to_one(own, 1e-5);
+  }
+}
+
 }  // namespace
 
-// Gram-Schmidt, twice: once leaves what rounding made of a row that nearly was in the span. Panels of rows are projected on all
-// rows before them by products of matrices, in which most of the work is.
+// Twice: one round leaves what rounding made of a row that nearly was in the span.
 void orthonormalize(const kernels::Matrix& rows, std::size_t done) {
-  constexpr std::size_t kPanel = 8;
-  for (std::size_t i = done; i < rows.rows; ++i) scale_to_one(row(rows, i), 0);
-  std::vector<float> shares;
-  for (std::size_t first = done; first < rows.rows; first += kPanel) {
-    const kernels::Matrix panel{rows.data + first * rows.stride, std::min(kPanel, rows.rows - first), rows.columns, rows.stride};
-    const kernels::ConstMatrix before{rows.data, first, rows.columns, rows.stride};
-    for (int round = 0; round < 2; ++round) {
-      if (first > 0) {
-        shares.resize(panel.rows * first);
-        const kernels::Matrix share{shares.data(), panel.rows, first, first};
-        kernels::multiply_matrices(1, panel, before.transpose(), 0, share);
-        kernels::multiply_matrices(-1, share, before, 1, panel);
-      }
-      for (std::size_t i = 0; i < panel.rows; ++i) {
-        const auto own = row(panel, i);
-        for (std::size_t j = 0; j < i; ++j) {
-          const auto other = row(panel, j);
-          const double share = dot(own, other);
-          for (std::size_t k = 0; k < own.size(); ++k)
-            own[k] = static_cast<float>(static_cast<double>(own[k]) - share * static_cast<double>(other[k]));
-        }
-        scale_to_one(own, 1e-5);
-      }
-    }
+  const kernels::ConstMatrix taken{rows.data, done, rows.columns, rows.stride};
+  const kernels::Matrix rest{rows.data + done * rows.stride, rows.rows - done, rows.columns, rows.stride};
+  for (std::size_t i = 0; i < rest.rows; ++i) scale_to_one(row(rest, i), 0);
+  std::vector<float> room;
+  for (int round = 0; round < 2; ++round) {
+    take_out(taken, rest, room);
+    orthonormalize_once(rest, room);
   }
 }
 
@@ -115,7 +132,7 @@ void FollowedBasis::begin(std::span<const float> mean) {
   state->deviations.resize(dims_);
   const kernels::Matrix rows{state->rows.data(), all_rows(), k, k};
   slices_.gather(mean, 0, slices, matrix.data());
-  kernels::multiply_matrices(1, {mixture.data(), all_rows(), slices, slices}, {matrix.data(), slices, k, k}, 0, rows);
+  kernels::set_product(1, {mixture.data(), all_rows(), slices, slices}, kernels::PackedMatrix({matrix.data(), slices, k, k}), {}, rows);
   if (!kernels::scan(state->rows).finite) return;
   orthonormalize(rows);
   fill_probes(rows);
@@ -134,16 +151,17 @@ void FollowedBasis::follow(const kernels::ConstMatrix& coefficients, const kerne
   std::copy_n(coefficients.data, dims_ * n, within.begin());
   std::vector<float> turn(probes_ * probes_);
   const kernels::Matrix turned{turn.data(), probes_, probes_, probes_};
-  kernels::multiply_matrices(1, {rows.data + dims_ * k, probes_, k, k}, z.transpose(), 0, turned);
-  kernels::multiply_matrices(1, turned, {coefficients.data + dims_ * coefficients.stride, probes_, n, coefficients.stride}, 0,
-                             {within.data() + dims_ * n, probes_, n, n});
+  kernels::set_product(1, {rows.data + dims_ * k, probes_, k, k}, kernels::PackedMatrix(z.transpose()), {}, turned);
+  const kernels::ConstMatrix p{coefficients.data + dims_ * coefficients.stride, probes_, n, coefficients.stride};
+  kernels::set_product(1, turned, kernels::PackedMatrix(p), {}, {within.data() + dims_ * n, probes_, n, n});
   float unit = kernels::measure(within).largest;
   for (const float deviation : working_->deviations) unit = std::max(unit, deviation);
   if (!kernels::scan(within).finite || !(unit > 0) || !std::isfinite(unit)) return;
   for (float& value : within) value /= unit;
   std::vector<float> moments(all * all), variances(all);
   const kernels::Matrix square{moments.data(), all, all, all};
-  kernels::multiply_matrices(1, {within.data(), all, n, n}, kernels::ConstMatrix{within.data(), all, n, n}.transpose(), 0, square);
+  const kernels::ConstMatrix mean{within.data(), all, n, n};
+  kernels::set_product(1, mean, kernels::PackedMatrix(mean.transpose()), {}, square);
   for (std::size_t i = 0; i < dims_; ++i) {
     const float deviation = working_->deviations[i] / unit;
     moments[i * all + i] += static_cast<float>(kForgetting) * deviation * deviation;
@@ -153,7 +171,7 @@ void FollowedBasis::follow(const kernels::ConstMatrix& coefficients, const kerne
   auto state = std::make_shared<State>();
   state->rows.resize(all * k);
   const kernels::Matrix next{state->rows.data(), all, k, k};
-  kernels::multiply_matrices(1, {moments.data(), all, all, all}, {span.data(), all, k, k}, 0, next);
+  kernels::set_product(1, square, kernels::PackedMatrix(rows), {}, next);
   orthonormalize(next);
   fill_probes(next);
   for (std::size_t i = 0; i < dims_; ++i) state->deviations.push_back(std::sqrt(std::max(variances[i], 0.0f)) * unit);

@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "compressors/blas_agreement.h"
 #include "compressors/message.h"
 #include "compressors/staged_pieces.h"
 #include "core/fingerprint.h"
@@ -48,10 +47,9 @@ std::unique_ptr<CompressorMemory> Gradiveq::make_memory(const Parameter& paramet
 // --- bases
 
 Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
-  // Each parameter's axis and number of components, from its owner; and which kernels OpenBLAS has.
-  const auto headers = context.scratch().take<std::int32_t>(2 * parameters.size() + 2);
+  // Each parameter's axis and number of components, from its owner.
+  const auto headers = context.scratch().take<std::int32_t>(2 * parameters.size());
   std::fill(headers.begin(), headers.end(), 0);
-  write_blas_fingerprint(headers.last(2));
   const auto is_owner = [&](std::size_t i, int rank) { return owner_of(parameters[i]->definition(), context.world_size()) == rank; };
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Basis* const basis = is_owner(i, context.rank()) ? cycle_of(*parameters[i]).found() : nullptr;
@@ -62,7 +60,6 @@ Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Con
   Await header_round = context.max(headers);
   co_await header_round;
 
-  check_blas_fingerprint(headers.last(2));
   std::size_t numbers = 0;
   const auto length_of = [&](std::size_t i) {
     if (headers[2 * i] < 0 || headers[2 * i] >= kAxes || headers[2 * i + 1] < 0)
@@ -257,12 +254,12 @@ class Gradiveq::Message {
   static void project(const Basis& basis, const Piece& piece, std::span<float> sent, std::span<float> room) {
     const kernels::Matrix y = coefficients(basis, sent);
     for (std::size_t c = 0; c < y.rows; ++c) std::fill_n(y.data + c * y.stride, y.columns, -basis.offsets[c]);
-    basis.slices.project(piece.values(), basis.matrix(), 1, y, room);
+    basis.slices.project(piece.values(), basis.columns, y, room);
   }
 
   static void reconstruct(const Basis& basis, std::span<float> sent, float share, std::span<float> values, std::span<float> room) {
     const kernels::Matrix y = coefficients(basis, sent);
-    basis.slices.reconstruct(share, basis.matrix(), y, basis.mean, values, room);
+    basis.slices.reconstruct(share, basis.rows, y, basis.mean, values, room);
   }
 
   // Of what an uncompressed step could send, feedback=flush holds some of the old residual, which is in the gradient's

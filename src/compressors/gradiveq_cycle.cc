@@ -15,11 +15,13 @@ constexpr const char* kSaved = "a saved state of gradiveq";
 
 enum Contents : std::uint8_t { kHasBasis = 1, kHasMoments = 2, kHasFound = 4, kAll = 7 };
 
-// Once for every worker, whose own products these are.
-void set_offsets(Basis& basis) {
-  basis.offsets.resize(basis.dims);
-  const std::size_t k = basis.slices.entries();
-  kernels::multiply_matrices(1, basis.matrix(), {basis.mean.data(), k, 1, 1}, 0, {basis.offsets.data(), basis.dims, 1, 1});
+void prepare(Basis& basis) {
+  const std::size_t k = basis.slices.entries(), d = basis.dims;
+  const kernels::ConstMatrix components{basis.components.data(), d, k, k};
+  basis.rows = kernels::PackedMatrix(components);
+  basis.columns = kernels::PackedMatrix(components.transpose());
+  basis.offsets.assign(d, 0);
+  kernels::add_product(1, {basis.mean.data(), 1, k, k}, basis.columns, {basis.offsets.data(), 1, d, d});
 }
 
 void scale_back(Basis& basis, float scale) {
@@ -114,7 +116,7 @@ std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t di
   numbers = numbers.subspan(k);
   basis->deviations.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(dims));
   if (options_.size.rate > 0) read_code(*basis, numbers.subspan(dims));
-  set_offsets(*basis);
+  prepare(*basis);
   return basis;
 }
 

@@ -69,9 +69,11 @@ class GradiveqFollow::Message {
     first_ = has_stage ? all.first(apart) : all;
     second_ = context.scratch().take<float>(rests);
     matrices_ = context.scratch().take<float>(matrices);
+    own_first_ = context.scratch().take<float>(coefficients);
+    own_second_ = context.scratch().take<float>(work.feedback ? rests : 0);
     if (has_stage) {
       staged_ = context.scratch().take<Piece>(pieces);
-      lost_ = context.scratch().take<float>(work.feedback || work.measured ? std::max(coefficients, rests) : 0);
+      lost_ = context.scratch().take<float>(work.feedback ? std::max(coefficients, rests) : 0);
     }
   }
 
@@ -90,21 +92,29 @@ class GradiveqFollow::Message {
       const FollowedBasis& basis = basis_of(piece);
       const kernels::Matrix x = matrix(i), all = rows(coefficients_, i);
       basis.slices().gather(piece.values(), 0, x.rows, x.data);
-      kernels::multiply_matrices(1, {basis.rows(), all.rows, x.columns, x.columns}, x.transpose(), 0, all);
-      kernels::multiply_matrices(-1, components_of(all, i).transpose(), components(i), 1, x);  // R
+      const kernels::ConstMatrix directions{basis.rows(), all.rows, x.columns, x.columns};
+      std::ranges::fill(numbers(all), 0.0f);
+      kernels::add_product(1, x, kernels::PackedMatrix(directions.transpose()), all.transpose());
+      std::ranges::copy(numbers(components_of(all, i)), rows(own_first_, i).data);
     });
     if (!context_.finite && !first_.empty()) first_[0] = std::numeric_limits<float>::quiet_NaN();
   }
 
-  // S becomes P, the same on every worker.
+  // S becomes P, the same on every worker. R itself is not needed: Z = P X - P Y' U.
   void probe() {
-    for_each_piece(work_, context_, [&](Piece& piece, std::size_t i) {
+    for_each_piece(work_, context_, [&](Piece&, std::size_t i) {
       if (!is_compressed(i)) return;
-      const kernels::Matrix x = matrix(i), p = probes_of(rows(coefficients_, i), i), z = rest(second_, i);
-      if (!lost_.empty()) kernels::multiply_matrices(1, components_of(rows(lost_, i), i).transpose(), components(i), 1, x);
+      const kernels::Matrix all = rows(coefficients_, i), p = probes_of(all, i), own = rows(own_first_, i), y = components_of(own, i);
+      const kernels::Matrix z = rest(second_, i);
       orthonormalize(p);
-      kernels::multiply_matrices(1, p, x, 0, z);
-      if (piece.has_residual()) kernels::multiply_matrices(-1, p.transpose(), z, 1, x);
+      std::ranges::copy(numbers(p), probes_of(own, i).data);
+      if (!lost_.empty()) subtract(numbers(components_of(rows(lost_, i), i)), numbers(y));
+      std::vector<float> shares(p.rows * y.rows);
+      const kernels::Matrix share{shares.data(), p.rows, y.rows, y.rows};
+      kernels::set_product(1, p, kernels::PackedMatrix(matrix(i)), {}, z);
+      kernels::set_product(1, p, kernels::PackedMatrix(kernels::ConstMatrix(y).transpose()), {}, share);
+      kernels::add_product(-1, share, kernels::PackedMatrix(components(i)), z);
+      if (!own_second_.empty()) std::ranges::copy(numbers(z), rest(own_second_, i).data);
     });
   }
 
@@ -124,14 +134,18 @@ class GradiveqFollow::Message {
         if (piece.step == 0) basis.begin(piece.mean());
         return;
       }
-      const kernels::Matrix x = matrix(i), y = rows(coefficients_, i), p = probes_of(y, i), z = rest(second_, i);
-      if (!lost_.empty()) kernels::multiply_matrices(1, p.transpose(), rest(lost_, i), 1, x);
-      if (piece.has_residual()) basis.slices().scatter(x.data, 0, x.rows, piece.residual);
+      const kernels::Matrix x = matrix(i), all = rows(coefficients_, i), z = rest(second_, i);
+      if (piece.has_residual()) {
+        const kernels::ConstMatrix own = rows(own_first_, i);
+        const kernels::Matrix own_z = rest(own_second_, i);
+        if (!lost_.empty()) subtract(numbers(rest(lost_, i)), numbers(own_z));
+        kernels::add_product(-1, own.transpose(), kernels::PackedMatrix(components(i), own_z), x);
+        basis.slices().scatter(x.data, 0, x.rows, piece.residual);
+      }
       const float of_sums = has_stage_ ? 1 : share;  // a stage leaves means
-      kernels::multiply_matrices(of_sums, components_of(y, i).transpose(), components(i), 0, x);
-      kernels::multiply_matrices(of_sums, p.transpose(), z, 1, x);
+      kernels::set_product(of_sums, kernels::ConstMatrix(all).transpose(), kernels::PackedMatrix(components(i), z), {}, x);
       basis.slices().scatter(x.data, 0, x.rows, piece.mean());
-      basis.follow(y, z);
+      basis.follow(all, z);
     });
   }
 
@@ -162,11 +176,16 @@ class GradiveqFollow::Message {
     return staged;
   }
 
+  static std::span<float> numbers(const kernels::Matrix& matrix) { return {matrix.data, matrix.rows * matrix.stride}; }
+  static void subtract(std::span<const float> what, std::span<float> from) {
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] -= what[i];
+  }
+
   bool is_compressed(std::size_t i) const { return parts_[i].slices > 0; }
   const FollowedBasis& basis(std::size_t i) const { return basis_of(work_.pieces[i]); }
   std::size_t entries(std::size_t i) const { return basis(i).slices().entries(); }
 
-  // X, of which R is left, and then the residual.
+  // X, then the residual, then the mean.
   kernels::Matrix matrix(std::size_t i) const {
     return {matrices_.data() + parts_[i].matrix, parts_[i].slices, entries(i), entries(i)};
   }
@@ -192,6 +211,7 @@ class GradiveqFollow::Message {
   std::span<Part> parts_;
   std::size_t marks_ = 0;  // where they begin in first_
   std::span<float> first_, coefficients_, second_, matrices_, lost_;
+  std::span<float> own_first_, own_second_;  // this worker's Y, less what a stage lost of it, with P after it, and its Z
   std::span<Piece> staged_;
 };
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/linear_algebra.h"
+
 namespace thinwire {
 
 Moments::Moments(const Parameter& parameter, Axis axis, std::size_t longest)

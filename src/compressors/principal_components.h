@@ -20,11 +20,13 @@ struct Basis {
   Slices slices;
   std::vector<float> components;  // dims x K
   std::vector<float> mean;        // K
-  std::vector<float> offsets;     // dims: components times mean
   std::vector<float> deviations;  // dims: of the mean gradient's coefficients, as learnt
   std::optional<TransformCode> code;  // none: coefficients travel as floats, or as a stage carries them
 
-  kernels::ConstMatrix matrix() const { return {components.data(), dims, slices.entries(), slices.entries()}; }
+  // Of a basis that is in use, made once it is whole.
+  kernels::PackedMatrix rows;     // components: dims x K
+  kernels::PackedMatrix columns;  // their transpose
+  std::vector<float> offsets;     // dims: components times mean
 };
 
 // How many components are kept: as many as get bits if `rate` is not 0; else `dims` if it is not 0; else as many as hold the

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/divide.h"
+#include "kernels/linear_algebra.h"
 
 namespace thinwire {
 namespace {
@@ -121,14 +122,14 @@ void Slices::for_each_block(std::span<const float> values, std::span<float> room
   }
 }
 
-void Slices::project(std::span<const float> values, const kernels::ConstMatrix& a, float beta, const kernels::Matrix& y,
+void Slices::project(std::span<const float> values, const kernels::PackedMatrix& a, const kernels::Matrix& y,
                      std::span<float> room) const {
   for_each_block(values, room, [&](const kernels::ConstMatrix& rows, std::size_t first) {
-    kernels::multiply_matrices(1, a, rows.transpose(), beta, {y.data + first, y.rows, rows.rows, y.stride});
+    kernels::add_product(1, rows, a, kernels::Matrix{y.data + first, y.rows, rows.rows, y.stride}.transpose());
   });
 }
 
-void Slices::reconstruct(float alpha, const kernels::ConstMatrix& a, const kernels::ConstMatrix& y, std::span<const float> mean,
+void Slices::reconstruct(float alpha, const kernels::PackedMatrix& a, const kernels::ConstMatrix& y, std::span<const float> mean,
                          std::span<float> values, std::span<float> room) const {
   const std::size_t slices = count(values.size());
   const bool in_place = is_contiguous(values.size());
@@ -136,9 +137,8 @@ void Slices::reconstruct(float alpha, const kernels::ConstMatrix& a, const kerne
   for (std::size_t first = 0; first < slices; first += step) {
     const std::size_t some = std::min(step, slices - first);
     const kernels::Matrix rows{in_place ? values.data() : room.data(), some, entries_, entries_};
-    for (std::size_t i = 0; i < some; ++i) std::copy(mean.begin(), mean.end(), rows.data + i * entries_);
     const kernels::ConstMatrix part{y.data + first, y.rows, some, y.stride};
-    kernels::multiply_matrices(alpha, part.transpose(), a, 1, rows);
+    kernels::set_product(alpha, part.transpose(), a, mean, rows);
     if (!in_place) scatter(rows.data, first, some, values);
   }
 }

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/linear_algebra.h"
+#include "kernels/matrix.h"
+#include "kernels/products.h"
 #include "thinwire/layout.h"
 
 namespace thinwire {
@@ -34,12 +35,11 @@ class Slices {
   void gather(std::span<const float> values, std::size_t first, std::size_t count, float* rows) const;
   void scatter(const float* rows, std::size_t first, std::size_t count, std::span<float> values) const;
 
-  // y (d x count(values.size())) <- a x + beta y, with a (d x K) and the slices of `values` as x's columns. `room` holds
+  // y (d x count(values.size())) <- y + a' x, with a (K x d) and the slices of `values` as x's columns. `room` holds
   // room_for() floats.
-  void project(std::span<const float> values, const kernels::ConstMatrix& a, float beta, const kernels::Matrix& y,
-               std::span<float> room) const;
-  // Slices of `values` <- alpha a' y + mean, in each of them. `values` is overwritten.
-  void reconstruct(float alpha, const kernels::ConstMatrix& a, const kernels::ConstMatrix& y, std::span<const float> mean,
+  void project(std::span<const float> values, const kernels::PackedMatrix& a, const kernels::Matrix& y, std::span<float> room) const;
+  // Slices of `values` <- alpha a' y + mean, in each of them, with a (d x K). `values` is overwritten.
+  void reconstruct(float alpha, const kernels::PackedMatrix& a, const kernels::ConstMatrix& y, std::span<const float> mean,
                    std::span<float> values, std::span<float> room) const;
   // The upper triangle of `gram` <- gram + x x', `sum` <- sum + the sum of all slices.
   void add_moments(std::span<const float> values, const kernels::Matrix& gram, std::span<double> sum, std::span<float> room) const;

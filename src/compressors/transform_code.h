@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kernels/fields.h"
-#include "kernels/linear_algebra.h"
+#include "kernels/matrix.h"
 
 namespace thinwire {
 

@@ -1,13 +1,13 @@
 #include "kernels/linear_algebra.h"
 
 #include <algorithm>
-#include <memory>
 #include <mutex>
-#include <new>
 #include <stdexcept>
 #include <vector>
 
 #include <cblas.h>
+
+#include "kernels/aligned.h"
 
 // LAPACK, as Fortran sees it; OpenBLAS contains it.
 extern "C" void ssyevd_(const char* job, const char* triangle, const int* n, float* matrix, const int* stride, float* values,
@@ -33,33 +33,7 @@ class OneThread {
   std::unique_lock<std::mutex> turn_;
 };
 
-// In aligned memory: OpenBLAS's products of matrices with vectors, which LAPACK uses, round differently elsewhere.
-class AlignedFloats {
- public:
-  explicit AlignedFloats(std::size_t count) : memory_(static_cast<float*>(::operator new(count * sizeof(float), kAlignment))) {}
-  float* data() { return memory_.get(); }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Delete {
-    void operator()(float* memory) const { ::operator delete(memory, kAlignment); }
-  };
-  std::unique_ptr<float, Delete> memory_;
-};
-
-CBLAS_TRANSPOSE order_of(const ConstMatrix& matrix) { return matrix.transposed ? CblasTrans : CblasNoTrans; }
-
 }  // namespace
-
-void multiply_matrices(float alpha, const ConstMatrix& a, const ConstMatrix& b, float beta, const Matrix& c) {
-  if (a.read_columns() != b.read_rows() || a.read_rows() != c.rows || b.read_columns() != c.columns || c.transposed)
-    throw std::logic_error("thinwire: matrices whose shapes do not fit were multiplied");
-  if (c.rows == 0 || c.columns == 0) return;
-  const OneThread one_thread;
-  cblas_sgemm(CblasRowMajor, order_of(a), order_of(b), static_cast<int>(c.rows), static_cast<int>(c.columns),
-              static_cast<int>(a.read_columns()), alpha, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride),
-              beta, c.data, static_cast<int>(c.stride));
-}
 
 void add_gram(const ConstMatrix& x, const Matrix& gram) {
   if (x.transposed || gram.rows != x.columns || gram.columns != x.columns)
@@ -73,6 +47,7 @@ void add_gram(const ConstMatrix& x, const Matrix& gram) {
 bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues) {
   const OneThread one_thread;
   const std::size_t rows = symmetric.rows;
+  // Aligned: OpenBLAS's products of matrices with vectors, which LAPACK uses, round differently elsewhere.
   AlignedFloats matrix(rows * rows), values(rows);
   for (std::size_t i = 0; i < rows; ++i) std::copy_n(symmetric.data + i * symmetric.stride, rows, matrix.data() + i * rows);
   // To Fortran the upper triangle by rows is the lower one, and eigenvectors are columns, that is, rows here.
