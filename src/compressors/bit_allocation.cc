@@ -1,6 +1,7 @@
 #include "compressors/bit_allocation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -11,7 +12,6 @@ namespace thinwire {
 namespace {
 
 constexpr std::int32_t kFewLevels = 64;  // up to which the error is added up level by level
-constexpr std::size_t kLateUpgrades = 64;  // that are tried when the next one does not fit
 
 double density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 double upper_tail(double x) { return std::erfc(x / std::numbers::sqrt2) / 2; }
@@ -52,11 +52,35 @@ std::vector<Upgrade> upgrades_along_hull(const std::vector<double>& errors) {
   return upgrades;
 }
 
-bool fits(std::vector<int> widths, std::size_t group, std::size_t words) {
-  std::ranges::sort(widths, std::greater<>());
-  widths.erase(std::ranges::find(widths, 0), widths.end());
-  return FieldPlan(widths, group).words() <= words;
-}
+// Whether FieldPlan finds room for `group` fields of each width in so many words: as it looks for it, but only counting.
+class Room {
+ public:
+  Room(std::span<const int> widths, std::size_t group, std::size_t words) : group_(group), words_(words) {
+    for (const int width : widths) ++fields_[static_cast<std::size_t>(width)];
+  }
+  void replace(int width, int by) {
+    --fields_[static_cast<std::size_t>(width)];
+    ++fields_[static_cast<std::size_t>(by)];
+  }
+  bool is_enough() const {
+    std::array<std::size_t, kWordBits + 1> words_with_room{};
+    words_with_room[kWordBits] = words_;
+    for (std::size_t width = kWordBits; width > 0; --width)
+      for (std::size_t fields = fields_[width] * group_; fields > 0; --fields) {
+        std::size_t room = width;
+        while (room <= kWordBits && words_with_room[room] == 0) ++room;
+        if (room > kWordBits) return false;
+        --words_with_room[room];
+        ++words_with_room[room - width];
+      }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kWordBits = 32;
+  std::size_t group_, words_;
+  std::array<std::size_t, kWordBits + 1> fields_{};  // of each width
+};
 
 // Which component is upgraded to which point of the hull, from the most useful upgrade on.
 struct Turn {
@@ -105,16 +129,17 @@ BitAllocation allocate_bits(std::span<const float> variances, std::size_t group,
   std::size_t taken = 0, beyond = order.size() + 1;
   while (beyond - taken > 1) {
     const std::size_t middle = taken + (beyond - taken) / 2;
-    (fits(widths_after(middle), group, words) ? taken : beyond) = middle;
+    (Room(widths_after(middle), group, words).is_enough() ? taken : beyond) = middle;
   }
   std::vector<int> widths = widths_after(taken);
-  for (std::size_t t = taken; t < std::min(order.size(), taken + kLateUpgrades); ++t) {
-    const Turn& turn = order[t];
+  Room room(widths, group, words);
+  for (const Turn& turn : std::span(order).subspan(taken)) {
     int& width = widths[turn.component];
-    const int before = width;
+    const int before = width, after = upgrades[turn.upgrade].width;
     if (before != (turn.upgrade == 0 ? 0 : upgrades[turn.upgrade - 1].width)) continue;
-    width = upgrades[turn.upgrade].width;
-    if (!fits(widths, group, words)) width = before;
+    room.replace(before, after);
+    if (room.is_enough()) width = after;
+    else room.replace(after, before);
   }
   std::ranges::sort(widths, std::greater<>());
 

@@ -62,31 +62,78 @@ std::size_t TransformCode::group_of(std::size_t slices, std::size_t elements) {
   return std::clamp<std::size_t>(divided_up(kGroupEntries * slices, std::max<std::size_t>(elements, 1)), 1, kGroupEntries);
 }
 
+float TransformCode::range(std::size_t component, int world_size) const {
+  return (static_cast<float>(levels_of(widths_[component], world_size)) + 0.5f) * steps_[component];
+}
+
 void TransformCode::measure(const kernels::ConstMatrix& coefficients, std::span<const float> deviations, int world_size,
                             std::span<float> norms) const {
-  std::array<double, kTile> sums, least;
+  // Short codes clip as much as is best already, and to look for better norms takes longer than all else.
+  constexpr double kFine = 1e-3;
+  const bool is_fine = rounding_loss(deviations) < kFine;
+  std::array<double, kTile> sums, largest;
   for (std::size_t first = 0; first < norms.size(); first += kTile) {
     const auto tile = norms.subspan(first, std::min(kTile, norms.size() - first));
     std::fill_n(sums.begin(), tile.size(), 0.0);
-    std::fill_n(least.begin(), tile.size(), 0.0);
+    std::fill_n(largest.begin(), tile.size(), 0.0);
     const std::size_t begin = first * group_, end = std::min((first + tile.size()) * group_, coefficients.columns);
     for (std::size_t c = 0; c < coefficients.rows; ++c) {
-      const double inverse = 1 / static_cast<double>(normal(deviations[c]));
-      const double inverse_range = 1 / ((levels_of(widths_[c], world_size) + 0.5) * static_cast<double>(steps_[c]));
+      const double inverse = 1 / static_cast<double>(normal(deviations[c])), inverse_range = 1 / static_cast<double>(range(c, world_size));
       const float* const row = coefficients.data + c * coefficients.stride;
       for (std::size_t j = begin; j < end; ++j) {
         const double ratio = static_cast<double>(row[j]) * inverse;
         const std::size_t n = (j - begin) / group_;
         sums[n] += ratio * ratio;
-        least[n] = std::max(least[n], 0.5 * std::abs(ratio) * inverse_range);
+        largest[n] = std::max(largest[n], std::abs(ratio) * inverse_range);
       }
     }
     for (std::size_t n = 0; n < tile.size(); ++n) {
-      const std::size_t members = std::min(group_, end - begin - n * group_);
+      const std::size_t from = begin + n * group_, members = std::min(group_, end - from);
       const double mean = std::sqrt(sums[n] / static_cast<double>(members * coefficients.rows));
-      tile[n] = norm_of(mean < least[n] ? least[n] : mean);  // no number stays none
+      const double least = mean < largest[n] / 2 ? largest[n] / 2 : mean;  // no number stays none
+      const kernels::ConstMatrix group{coefficients.data + from, coefficients.rows, members, coefficients.stride};
+      tile[n] = norm_of(is_fine && least < largest[n] ? best_norm(group, deviations, world_size, least, largest[n]) : least);
     }
   }
+}
+
+// With a norm of one, of the components' variance.
+double TransformCode::rounding_loss(std::span<const float> deviations) const {
+  double lost = 0, all = 0;
+  for (std::size_t c = 0; c < steps_.size(); ++c) {
+    const double variance = static_cast<double>(deviations[c]) * static_cast<double>(deviations[c]);
+    lost += static_cast<double>(steps_[c]) * static_cast<double>(steps_[c]) / 12 * variance;
+    all += variance;
+  }
+  return lost / all;
+}
+
+// Between the least norm that is allowed and the one with which nothing is clipped: what all workers lose by rounding grows with
+// the norm, what this one loses by clipping shrinks.
+double TransformCode::best_norm(const kernels::ConstMatrix& coefficients, std::span<const float> deviations, int world_size, double least,
+                                double largest) const {
+  constexpr std::size_t kNorms = 5;
+  std::array<double, kNorms> norms, clipped{};
+  for (std::size_t k = 0; k < kNorms; ++k)
+    norms[k] = least * std::pow(largest / least, static_cast<double>(k) / static_cast<double>(kNorms - 1));
+  double rounded = 0;  // with a norm of one
+  for (std::size_t c = 0; c < coefficients.rows; ++c) {
+    const double step = static_cast<double>(steps_[c]) * static_cast<double>(deviations[c]);
+    const double reach = static_cast<double>(range(c, world_size)) * static_cast<double>(deviations[c]);
+    rounded += step * step / 12 * static_cast<double>(world_size) * static_cast<double>(coefficients.columns);
+    for (std::size_t j = 0; j < coefficients.columns; ++j) {
+      const double size = std::abs(static_cast<double>(coefficients.data[c * coefficients.stride + j]));
+      for (std::size_t k = 0; k < kNorms && size > norms[k] * reach; ++k) {
+        const double beyond = size - norms[k] * reach;
+        clipped[k] += beyond * beyond;
+      }
+    }
+  }
+  const auto loss = [&](std::size_t k) { return norms[k] * norms[k] * rounded + clipped[k]; };
+  std::size_t best = 0;
+  for (std::size_t k = 1; k < kNorms; ++k)
+    if (loss(k) < loss(best)) best = k;
+  return norms[best];
 }
 
 // body(first slice, norm of each slice of the tile), for whole groups at a time.

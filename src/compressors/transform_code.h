@@ -1,10 +1,11 @@
 // Transform coding of coefficients: rounded to steps that all workers share, in fields of words that add up in all-reduce.
 //
 // `group` neighbouring slices share a norm: the largest, over the workers, of the root of the mean of (coefficient /
-// deviation)^2, and no less than makes every coefficient lie within twice its range. A component's step is norm x its
+// deviation)^2, and no less than makes every coefficient lie within twice its range; of a fine code more, up to where nothing is
+// clipped, where clipping would lose more than rounding with longer steps. A component's step is norm x its
 // deviation x its step in units of that, and a level is the nearest whole number of steps, clipped to the range, so that the
 // workers' sum fits its field. Norms are agreed before (max), so that sums of levels are exact, and the same bits on every
-// worker. Without the second condition a coefficient that is beyond its range in every step would pile up in the residual.
+// worker. Without the condition of twice the range a coefficient that is beyond its range in every step would pile up in the residual.
 //
 // Bits of N slices: ceil(N / group) x 32 x (words of a group + 1).
 #pragma once
@@ -69,6 +70,10 @@ class TransformCode {
               const kernels::Matrix& coefficients) const;
 
  private:
+  float range(std::size_t component, int world_size) const;  // in units of norm times deviation
+  double rounding_loss(std::span<const float> deviations) const;
+  double best_norm(const kernels::ConstMatrix& coefficients, std::span<const float> deviations, int world_size, double least,
+                   double largest) const;
   std::uint32_t biases(std::size_t word, int world_size) const;
   template <class Body>
   void for_each_tile(std::span<const float> norms, std::size_t slices, const Body& body) const;
