@@ -231,7 +231,7 @@ void sketch_and_estimate(benchmark::State& state) {
     std::fill(sketch.begin(), sketch.end(), 0.0F);
     for (std::size_t t = 0; t < tables; ++t)
       add_to_sketch(values, seeds[t], cells, 0, cells, std::span(sketch).subspan(t * cells * kSketchGroup, cells * kSketchGroup));
-    estimate_from_sketch(sketch, std::span(seeds).first(tables), cells, 0, 0.2F, estimates);
+    estimate_from_sketch(sketch, std::span(seeds).first(tables), cells, sketch_groups(values.size()), 0, {0.2F, 0.25F}, estimates);
     benchmark::DoNotOptimize(estimates.data());
   });
 }

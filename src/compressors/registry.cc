@@ -143,7 +143,7 @@ Row s2() {
                            .choices = {"auto", "exact", "gather", "peel", "sketch", "split"},
                            .help = "exact: the union's rows summed, or carried by a further stage; gather: each worker's rows to "
                                    "all; split: rows to owners, sums to all; auto: the cheapest of these, by last step's rows; "
-                                   "peel: rows read off a hash table, in one round; sketch: lossy, the published way, shrunk"},
+                                   "peel: rows read off a hash table, in one round; sketch: lossy, a count sketch, shrunk"},
                           block("0", 0),
                           {.name = "ratio", .kind = Kind::kReal, .default_value = "0.25", .minimum = 0.001, .maximum = 1,
                            .choices = {}, .help = "mode=sketch: what the tables take, as a share of the union's rows"},

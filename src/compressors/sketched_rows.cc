@@ -21,7 +21,8 @@ struct PieceSketch {
   std::span<float> tables;     // what is summed: tables, or the rows themselves where cells is 0
   std::uint32_t cells = 0;     // of each table
   std::array<std::uint64_t, 5> seeds{};
-  float factor = 1;            // from sums to means
+  std::uint64_t groups = 0;    // in a table
+  kernels::SketchFactors factors;  // from sums to means
 };
 
 std::uint64_t cells_of(const Sketching& sketching, std::uint64_t groups) {
@@ -59,7 +60,7 @@ class Sketches {
       for_each_part(of_piece.size(), context_, [&](std::uint64_t first, std::uint64_t count, std::size_t) {
         const auto part = of_piece.subspan(first, count);
         if (piece.cells > 0)
-          return kernels::estimate_from_sketch(piece.tables, seeds(piece), piece.cells, first / kGroup, weight * piece.factor, part);
+          return kernels::estimate_from_sketch(piece.tables, seeds(piece), piece.cells, piece.groups, first / kGroup, piece.factors, part);
         for (std::size_t i = 0; i < part.size(); ++i) part[i] = weight * piece.tables[first + i];
       });
     }
@@ -80,9 +81,13 @@ class Sketches {
     const SparsePart& part = space_.parts()[p];
     PieceSketch& piece = pieces_[p] = PieceSketch();
     piece.packed = rows_.part(packed_, part);
-    const std::uint64_t groups = kernels::sketch_groups(piece.packed.size());
-    piece.cells = static_cast<std::uint32_t>(cells_of(sketching_, groups));
-    if (piece.cells > 0) piece.factor = sketch_factor(sketching_, groups, piece.cells);
+    piece.groups = kernels::sketch_groups(piece.packed.size());
+    piece.cells = static_cast<std::uint32_t>(cells_of(sketching_, piece.groups));
+    if (piece.cells > 0) {
+      const float weight = 1.0f / static_cast<float>(context_.world_size());
+      const kernels::SketchFactors factors = sketch_factors(sketching_, piece.groups, piece.cells);
+      piece.factors = {weight * factors.fuller, weight * factors.emptier};
+    }
     // Fresh hashes for every step, so that nobody is unlucky for ever.
     const std::uint64_t step = kernels::hash(context_.seed(), memory_of(*part.piece).steps());
     for (std::uint64_t t = 0; t < piece.seeds.size(); ++t) piece.seeds[t] = kernels::hash(step, 8 * part.piece->parameter + t);
@@ -145,11 +150,15 @@ void measure(const RowSpace& space, const RowSet& rows, Work& work, Context& con
 
 }  // namespace
 
-float sketch_factor(const Sketching& sketching, std::uint64_t groups, std::uint64_t cells) {
-  if (!sketching.shrink) return 1;
-  const double tables = sketching.tables;
-  const double noise = tables / ((tables + 1) / 2) * static_cast<double>(groups - 1) / static_cast<double>(cells);
-  return static_cast<float>(1 / (1 + noise));
+kernels::SketchFactors sketch_factors(const Sketching& sketching, std::uint64_t groups, std::uint64_t cells) {
+  if (!sketching.shrink) return {};
+  const std::uint64_t others = groups / cells - 1;  // in the emptier cells
+  const double tables = sketching.tables, of_noise = tables / ((tables + 1) / 2);
+  const auto factor = [&](std::uint64_t noise) { return static_cast<float>(1 / (1 + of_noise * static_cast<double>(noise))); };
+  if (sketching.tables == 1) return {factor(others + 1), factor(others)};
+  // A median's estimates come from cells of both kinds.
+  const float least = factor(groups % cells == 0 ? others : others + 1);
+  return {least, least};
 }
 
 Exchange sketch_united_rows(const RowSpace& space, const Union& united, const Sketching& sketching, Work& work, Context& context) {

@@ -1,6 +1,8 @@
 // Hashes of small integers, the same on every machine.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 
 namespace thinwire::kernels {
@@ -20,5 +22,33 @@ constexpr std::uint64_t hash(std::uint64_t seed, std::uint64_t key) { return mix
 constexpr std::uint32_t bucket_of(std::uint64_t hashed, std::uint32_t buckets) {
   return static_cast<std::uint32_t>(((hashed >> 32) * buckets) >> 32);
 }
+
+// A permutation of the numbers below n, for each seed another: rounds of steps that can be undone, on as many bits as n - 1 has,
+// again and again until the result is below n. n is 1 at least.
+class Permutation {
+ public:
+  constexpr Permutation(std::uint64_t seed, std::uint64_t n) : n_(n) {
+    const int bits = static_cast<int>(std::bit_width(n - 1));
+    mask_ = bits == 0 ? 0 : ~std::uint64_t{0} >> (64 - bits);
+    shift_ = (bits + 1) / 2;
+    for (std::uint64_t& key : keys_) key = seed = mix(seed);
+  }
+
+  constexpr std::uint64_t operator()(std::uint64_t x) const {
+    do {
+      for (const std::uint64_t key : keys_) {
+        x = (x * (key | 1) + (key >> 32)) & mask_;
+        x ^= x >> shift_;
+      }
+    } while (x >= n_);
+    return x;
+  }
+
+ private:
+  std::uint64_t n_;
+  std::uint64_t mask_ = 0;
+  int shift_ = 0;
+  std::array<std::uint64_t, 4> keys_{};
+};
 
 }  // namespace thinwire::kernels

@@ -1,7 +1,9 @@
 #include "kernels/rows.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <optional>
 
 #include "kernels/hash.h"
 
@@ -121,10 +123,12 @@ class Signs {
 
 void add_to_sketch(std::span<const float> values, std::uint64_t seed, std::uint32_t cells, std::uint32_t first_cell,
                    std::uint32_t last_cell, std::span<float> table) {
+  if (values.empty()) return;
   const Signs signs;
+  const Permutation place(seed, sketch_groups(values.size()));
   const auto add = [&](const float* group, std::uint64_t g) {
+    const auto cell = static_cast<std::uint32_t>(place(g) % cells);
     const std::uint64_t hashed = hash(seed, g);
-    const std::uint32_t cell = bucket_of(hashed, cells);
     if (cell < first_cell || cell >= last_cell) return;
     float* const sums = table.data() + cell * kSketchGroup;
     for (std::size_t i = 0; i < kVectors<float>; ++i) store(hn::Add(load(sums, i), signs.apply(load(group, i), hashed, i)), sums, i);
@@ -137,32 +141,45 @@ HWY_INLINE Vector<float> median(Vector<float> a, Vector<float> b, Vector<float> 
   return hn::Max(hn::Min(a, b), hn::Min(hn::Max(a, b), c));
 }
 
-void estimate_from_sketch(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells,
-                          std::uint64_t first_group, float factor, std::span<float> values) {
+template <std::size_t kTables>
+void estimate(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells, std::uint64_t groups,
+              std::uint64_t first_group, SketchFactors factors, std::span<float> values) {
   const Signs signs;
+  std::array<std::optional<Permutation>, kTables> places;
+  for (std::size_t t = 0; t < kTables; ++t) places[t].emplace(seeds[t], groups);
   std::uint64_t g = first_group;
   const auto estimate = [&](float* group) {
-    const float* sums[5] = {};
-    std::uint64_t hashed[5] = {};
-    for (std::size_t t = 0; t < seeds.size(); ++t) {
+    const float* sums[kTables];
+    std::uint64_t hashed[kTables], first_cell = 0;
+    for (std::size_t t = 0; t < kTables; ++t) {
+      const std::uint64_t cell = (*places[t])(g) % cells;
+      if (t == 0) first_cell = cell;
       hashed[t] = hash(seeds[t], g);
-      sums[t] = tables.data() + (t * cells + bucket_of(hashed[t], cells)) * kSketchGroup;
+      sums[t] = tables.data() + (t * cells + cell) * kSketchGroup;
     }
+    const auto factor = hn::Set(Tag<float>(), first_cell < groups % cells ? factors.fuller : factors.emptier);
     ++g;
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
       const auto of = [&](std::size_t t) { return signs.apply(load(sums[t], i), hashed[t], i); };
       Vector<float> middle = of(0);
-      if (seeds.size() == 3) middle = median(of(0), of(1), of(2));
-      if (seeds.size() == 5) {
+      if constexpr (kTables == 3) middle = median(of(0), of(1), of(2));
+      if constexpr (kTables == 5) {
         const auto below = hn::Max(hn::Min(of(0), of(1)), hn::Min(of(2), of(3)));
         const auto above = hn::Min(hn::Max(of(0), of(1)), hn::Max(of(2), of(3)));
         middle = median(below, above, of(4));
       }
       // Targets disagree on the sign of the smaller of two zeros; adding one takes it away.
-      store(hn::Add(hn::Mul(middle, hn::Set(Tag<float>(), factor)), hn::Zero(Tag<float>())), group, i);
+      store(hn::Add(hn::Mul(middle, factor), hn::Zero(Tag<float>())), group, i);
     }
   };
   for_each_group(values.size(), estimate, Column(values));
+}
+
+void estimate_from_sketch(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells, std::uint64_t groups,
+                          std::uint64_t first_group, SketchFactors factors, std::span<float> values) {
+  if (seeds.size() == 1) return estimate<1>(tables, seeds, cells, groups, first_group, factors, values);
+  if (seeds.size() == 3) return estimate<3>(tables, seeds, cells, groups, first_group, factors, values);
+  estimate<5>(tables, seeds, cells, groups, first_group, factors, values);
 }
 
 }  // namespace
@@ -196,9 +213,9 @@ void add_to_sketch(std::span<const float> values, std::uint64_t seed, std::uint3
   HWY_DYNAMIC_DISPATCH(add_to_sketch)(values, seed, cells, first_cell, last_cell, table);
 }
 
-void estimate_from_sketch(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells,
-                          std::uint64_t first_group, float factor, std::span<float> values) {
-  HWY_DYNAMIC_DISPATCH(estimate_from_sketch)(tables, seeds, cells, first_group, factor, values);
+void estimate_from_sketch(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells, std::uint64_t groups,
+                          std::uint64_t first_group, SketchFactors factors, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(estimate_from_sketch)(tables, seeds, cells, groups, first_group, factors, values);
 }
 
 }  // namespace thinwire::kernels

@@ -18,8 +18,9 @@ void add_scaled(std::span<float> target, std::span<const float> source, float fa
 // target <- scale * gradient + residual: what is to be sent with error feedback.
 void add_to_residual(std::span<const float> gradient, float scale, std::span<const float> residual, std::span<float> target);
 
-// A count sketch whose hashes place groups of 16 neighbouring values, so that whole vectors move: group g goes to cell
-// bucket_of(hash(seed, g), cells), and bit i of the hash decides the sign of its i-th value. Values of one group never meet.
+// A count sketch of groups of 16 neighbouring values, so that whole vectors move. Of G groups, number g goes to cell
+// Permutation(seed, G)(g) mod cells, and bit i of hash(seed, g) decides the sign of its i-th value. So cells are as full as one
+// another, but for one group: fewer meet than under hashes that know nothing of each other. Values of one group never meet.
 inline constexpr std::size_t kSketchGroup = 16;
 // The number of groups of so many values, the last one perhaps not full.
 constexpr std::size_t sketch_groups(std::size_t values) { return (values + kSketchGroup - 1) / kSketchGroup; }
@@ -29,9 +30,15 @@ constexpr std::size_t sketch_groups(std::size_t values) { return (values + kSket
 void add_to_sketch(std::span<const float> values, std::uint64_t seed, std::uint32_t cells, std::uint32_t first_cell,
                    std::uint32_t last_cell, std::span<float> table);
 
-// values <- factor * (what the sketch estimates of values), from group `first_group` on. tables: one, three or five of equal
-// size, each with a seed; of several the median counts.
-void estimate_from_sketch(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells,
-                          std::uint64_t first_group, float factor, std::span<float> values);
+// By how much estimates are multiplied: those from the first G mod cells cells, which have a group more, and those from others.
+struct SketchFactors {
+  float fuller = 1;
+  float emptier = 1;
+};
+
+// values <- factor * (what the sketch of `groups` groups estimates of values), from group `first_group` on. tables: one, three or
+// five of equal size, each with a seed; of several the median counts, and the factor is that of the first one's cell.
+void estimate_from_sketch(std::span<const float> tables, std::span<const std::uint64_t> seeds, std::uint32_t cells, std::uint64_t groups,
+                          std::uint64_t first_group, SketchFactors factors, std::span<float> values);
 
 }  // namespace thinwire::kernels

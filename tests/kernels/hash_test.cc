@@ -78,5 +78,38 @@ INSTANTIATE_TEST_SUITE_P(Keys, Hash, testing::Values("ascending", "strided", "up
                            return name;
                          });
 
+TEST(Permutation, TakesEveryNumberOnceAndDependsOnItsSeed) {
+  for (const std::uint64_t n : {1u, 2u, 3u, 4u, 5u, 63u, 64u, 65u, 1000u, 4097u}) {
+    int same = 0;
+    for (const std::uint64_t seed : {0u, 1u, 77u}) {
+      const Permutation permutation(seed, n), other(seed + 1000, n);
+      std::vector<bool> taken(n);
+      for (std::uint64_t x = 0; x < n; ++x) {
+        const std::uint64_t y = permutation(x);
+        ASSERT_LT(y, n);
+        ASSERT_FALSE(taken[y]) << y << " of " << n;
+        taken[y] = true;
+        same += y == other(x) ? 1 : 0;
+      }
+    }
+    if (n > 60) {
+      EXPECT_LT(same, 30) << n;
+    }
+  }
+}
+
+// Who shares a cell with whom is drawn anew under every seed: every distance between two numbers is as likely.
+TEST(Permutation, PairsMeetAsOftenAsChanceHasIt) {
+  constexpr std::uint64_t kNumbers = 96, kCells = 48, kSeeds = 20'000;
+  std::vector<int> met(kNumbers);
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Permutation permutation(mix(seed), kNumbers);
+    const std::uint64_t first = permutation(0) % kCells;
+    for (std::uint64_t x = 1; x < kNumbers; ++x) met[x] += permutation(x) % kCells == first ? 1 : 0;
+  }
+  const double expected = static_cast<double>(kSeeds) / (kNumbers - 1);
+  for (std::uint64_t x = 1; x < kNumbers; ++x) EXPECT_NEAR(met[x], expected, 6 * std::sqrt(expected)) << x;
+}
+
 }  // namespace
 }  // namespace thinwire::kernels

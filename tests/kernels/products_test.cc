@@ -98,6 +98,18 @@ TEST_P(Products, HaveTheSameBitsOnEveryTargetAndForEveryRowAlone) {
   }
 }
 
+TEST_P(Products, WithRowsOfTwoMatricesAreThoseOfOneThatHasBoth) {
+  const Sample a(10, 70, 13), b(70, 50, 14);
+  const auto rows = [&](std::size_t first, std::size_t last) {
+    return ConstMatrix{b.view().data + first * b.view().stride, last - first, b.columns, b.view().stride};
+  };
+  Sample whole(10, 50, 15), halves = whole;
+  add_product(1, a.view(), PackedMatrix(b.view()), whole.view());
+  add_product(1, a.view(), PackedMatrix(rows(0, 3), rows(3, 70)), halves.view());
+  EXPECT_EQ(whole.numbers, halves.numbers);
+  EXPECT_THROW(PackedMatrix(b.view(), a.view()), std::logic_error);
+}
+
 // One addition at a time, fused: what any other implementation has to do for the same bits.
 TEST_P(Products, SumTermsInTheirOrderInBlocksOfAThousandAndTwentyFour) {
   const std::size_t terms = 2500;

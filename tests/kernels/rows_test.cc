@@ -80,12 +80,14 @@ TEST_P(Rows, AddScaled) {
 
 float sign_of(std::uint64_t hashed, std::size_t lane) { return (hashed >> lane) & 1 ? -1.0f : 1.0f; }
 
+std::size_t cell_of(std::uint64_t seed, std::size_t group, std::size_t n, std::uint32_t cells) {
+  return Permutation(seed, sketch_groups(n))(group) % cells;
+}
+
 std::vector<float> reference_sketch(const std::vector<float>& values, std::uint64_t seed, std::uint32_t cells) {
   std::vector<float> table(cells * 16);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint64_t hashed = hash(seed, i / 16);
-    table[bucket_of(hashed, cells) * 16 + i % 16] += sign_of(hashed, i % 16) * values[i];
-  }
+  for (std::size_t i = 0; i < values.size(); ++i)
+    table[cell_of(seed, i / 16, values.size(), cells) * 16 + i % 16] += sign_of(hash(seed, i / 16), i % 16) * values[i];
   return table;
 }
 
@@ -115,16 +117,16 @@ TEST_P(Rows, SketchEstimatesTheMedian) {
       std::vector<float> estimates(n);
       const std::size_t part = n / 32 * 16;  // in two calls
       const auto used = std::span(seeds).first(rows);
-      estimate_from_sketch(tables, used, kCells, 0, 0.5f, std::span(estimates).first(part));
-      estimate_from_sketch(tables, used, kCells, part / 16, 0.5f, std::span(estimates).subspan(part));
+      const std::size_t groups = sketch_groups(n);
+      estimate_from_sketch(tables, used, kCells, groups, 0, {0.25f, 0.5f}, std::span(estimates).first(part));
+      estimate_from_sketch(tables, used, kCells, groups, part / 16, {0.25f, 0.5f}, std::span(estimates).subspan(part));
       for (std::size_t i = 0; i < n; ++i) {
         std::vector<float> candidates;
-        for (std::size_t t = 0; t < rows; ++t) {
-          const std::uint64_t hashed = hash(seeds[t], i / 16);
-          candidates.push_back(sign_of(hashed, i % 16) * tables[(t * kCells + bucket_of(hashed, kCells)) * 16 + i % 16]);
-        }
+        for (std::size_t t = 0; t < rows; ++t)
+          candidates.push_back(sign_of(hash(seeds[t], i / 16), i % 16) * tables[(t * kCells + cell_of(seeds[t], i / 16, n, kCells)) * 16 + i % 16]);
         std::sort(candidates.begin(), candidates.end());
-        ASSERT_EQ(estimates[i], 0.5f * candidates[rows / 2]) << i;
+        const bool is_fuller = cell_of(seeds[0], i / 16, n, kCells) < groups % kCells;
+        ASSERT_EQ(estimates[i], (is_fuller ? 0.25f : 0.5f) * candidates[rows / 2]) << i;
       }
     }
 }
