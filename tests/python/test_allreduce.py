@@ -53,6 +53,7 @@ def check(report, workers, spec):
     assert report["speedup"] == pytest.approx(report["plain_seconds"] / report["seconds"])
     assert report["plain_traffic_bytes"] == pytest.approx(8 * 300_000 * (workers - 1) / workers)
     assert report["first_seconds"] > 0 and report["codec_seconds"] > 0
+    assert report["mean_seconds"] > 0
     assert report["link_gbps"] > 0 and report["round_seconds"] > 0
     assert report["processor_seconds"] > 0 and report["plain_processor_seconds"] > 0
 

@@ -37,6 +37,12 @@ def test_table_fits_and_has_every_row():
     assert "13.25" in lines[2] and "1.01" in lines[2] and "-" in lines[3]
 
 
+def test_a_cycle_whose_steps_differ_has_its_average():
+    even, uneven = row(mean_seconds=13.0), row(compressor="gradiveq", seconds=0.2, speedup=6.0, mean_seconds=0.4, repetitions=51)
+    assert job._averages([row(), even]) == ""
+    assert job._averages([even, uneven]) == "100mbit, gradiveq: 400 ms on average over 51 repetitions, 3.00 times as fast\n"
+
+
 def test_picture_is_the_same_for_the_same_rows(tmp_path):
     for name in ("a.svg", "b.svg"):
         plot.draw([row(), row(link="1gbit", compressor="plain", speedup=1.0), row(path="MPI")], tmp_path / name)
