@@ -70,10 +70,11 @@ class GradiveqFollow::Message {
     second_ = context.scratch().take<float>(rests);
     matrices_ = context.scratch().take<float>(matrices);
     own_first_ = context.scratch().take<float>(coefficients);
-    own_second_ = context.scratch().take<float>(work.feedback ? rests : 0);
+    const bool has_residuals = work.feedback || work.measured;
+    own_second_ = context.scratch().take<float>(has_residuals ? rests : 0);
     if (has_stage) {
       staged_ = context.scratch().take<Piece>(pieces);
-      lost_ = context.scratch().take<float>(work.feedback ? std::max(coefficients, rests) : 0);
+      lost_ = context.scratch().take<float>(has_residuals ? std::max(coefficients, rests) : 0);
     }
   }
 
@@ -108,12 +109,16 @@ class GradiveqFollow::Message {
       const kernels::Matrix z = rest(second_, i);
       orthonormalize(p);
       std::ranges::copy(numbers(p), probes_of(own, i).data);
-      if (!lost_.empty()) subtract(numbers(components_of(rows(lost_, i), i)), numbers(y));
+      const auto put_back_lost = [&] {
+        if (!lost_.empty()) subtract(numbers(components_of(rows(lost_, i), i)), numbers(y));
+      };
+      if (work_.feedback) put_back_lost();
       std::vector<float> shares(p.rows * y.rows);
       const kernels::Matrix share{shares.data(), p.rows, y.rows, y.rows};
       kernels::set_product(1, p, kernels::PackedMatrix(matrix(i)), {}, z);
       kernels::set_product(1, p, kernels::PackedMatrix(kernels::ConstMatrix(y).transpose()), {}, share);
       kernels::add_product(-1, share, kernels::PackedMatrix(components(i)), z);
+      if (!work_.feedback) put_back_lost();  // only to be measured: it must not change what is sent
       if (!own_second_.empty()) std::ranges::copy(numbers(z), rest(own_second_, i).data);
     });
   }

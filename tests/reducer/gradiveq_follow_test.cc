@@ -201,6 +201,24 @@ TEST(GradiveqFollowRange, LargeAndSmallGradientsAreFollowed) {
   }
 }
 
+TEST(GradiveqFollowRange, ToMeasureTheErrorChangesNothing) {
+  for (const std::string feedback : {"off", "on"})
+    for (const std::string stage : {"", "/bf16", "/qsgd:bits=4,reduce=sum"}) {
+      const std::string spec = "gradiveq:refresh=every,ratio=4,smallest=0,feedback=" + feedback + stage;
+      Workers measured(kConv, 2, {.compressor = spec, .measure_every = 1}), unmeasured(kConv, 2, {.compressor = spec});
+      Structured gradients(slices_by_definition({64, 16, 3, 3}, "filter", 144), 2, 0.5f);
+      for (int step = 0; step < 5; ++step) {
+        Gradients means = gradients.draw(2), others = means;
+        measured.step(means);
+        unmeasured.step(others);
+        ASSERT_EQ(means, others) << spec << " in step " << step;
+      }
+      const Counters counters = measured.reducer(0).counters();
+      EXPECT_GT(counters.error_energy, 0) << spec;
+      EXPECT_LT(counters.error_energy, counters.measured_energy) << spec;
+    }
+}
+
 TEST(GradiveqFollowRange, AGradientThatIsNotFiniteIsNotFollowed) {
   Workers workers(kConv, 2, {.compressor = "gradiveq:refresh=every,dims=3,smallest=0"});
   Structured gradients(slices_by_definition({64, 16, 3, 3}, "filter", 144), 2, 0.0f);
