@@ -8,7 +8,7 @@
 // - Hashes are a random permutation's, so that each cell of a table has k = floor or ceil of (N/16) / cells groups. With as many
 //   cells as groups nothing would be lost; independent hashes would lose as much as g has.
 // - The estimate is *shrunk*. Its error is w times what it shares its cell with on average, w = k - 1 for one table, at most 3/2
-//   and 5/3 of that for three and five (at least half of the tables are off by as much as the median). Where w is 1 or more
+//   and 5/3 of that for three and five (at least half of the tables are off by as much as the median). Where w is more than 1
 //   error feedback diverges. Times 1/(1+w) it is |g|^2 w/(1+w) at most: a contraction.
 // - Where a table would not be shorter than the rows, these are sent.
 // The residual is value minus mean, for each row of U.
