@@ -1,7 +1,5 @@
-// How finely to cut a gradient, so that codec and wire work at the same time.
+// How many buckets to have on their way at once, so that codec and wire work at the same time.
 #pragma once
-
-#include <span>
 
 namespace thinwire {
 
@@ -13,15 +11,12 @@ struct ReductionCost {
   double bucket_wait_seconds = 0;   // and waiting, in which other lanes may work
 };
 
-struct Pipelining {
-  int buckets = 1;
-  int lanes = 1;       // buckets on their way at once
-  double seconds = 0;  // that a reduction should take
-};
+// Seconds that a reduction should take, cut into so many buckets, in so many lanes. Pre: both at least 1.
+double pipelined_seconds(const ReductionCost& cost, int buckets, int lanes);
 
-// One lane if that comes within 4 % of the best of all given, else twice as many as the fewest that do (or as many as there are):
-// workers that are interrupted keep others waiting. With them the number of buckets that is best for them. The same on every
-// worker if the arguments are. Pre: there are candidates, all at least 1, in rising order.
-Pipelining choose_pipelining(const ReductionCost& cost, std::span<const int> buckets, std::span<const int> lanes);
+// One lane if that comes within 4 % of the best number up to `most`, else twice as many as the fewest that do: workers that are
+// interrupted keep others waiting. Never more than there are buckets, nor than `most`. The same on every worker if the arguments
+// are. Pre: both at least 1.
+int choose_lanes(const ReductionCost& cost, int buckets, int most);
 
 }  // namespace thinwire

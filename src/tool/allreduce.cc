@@ -23,8 +23,8 @@ namespace {
 
 using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
-constexpr int kTrials = 3;     // of each division, of which the best counts
-constexpr int kFine = 10;      // the finer of the trial's two divisions: so many buckets to one of kBucketElements
+constexpr int kTrials = 2;     // of each division, of which the best counts
+constexpr std::array<std::uint64_t, 3> kDivisors = {1, 4, 10};  // of kBucketElements, into whole chunks: what a trial compares
 constexpr int kPlainLanes = 4;  // more do not make uncompressed sums faster
 
 // Everybody's largest, or sum.
@@ -48,7 +48,7 @@ double processor_seconds() {
 
 // A compressor, and how the gradient is cut for it.
 struct Division {
-  Reducer reducer;
+  std::unique_ptr<Reducer> reducer;
   std::vector<std::uint32_t> ends;  // of each bucket, the parameter behind its last
   std::size_t lanes = 1;
 };
@@ -57,7 +57,7 @@ struct Division {
 class Pass {
  public:
   Pass(Division& division, std::span<float> gradient, Lanes& lanes)
-      : reducer_(division.reducer), ends_(division.ends), gradient_(gradient), lanes_(std::span(lanes).first(division.lanes)) {}
+      : reducer_(*division.reducer), ends_(division.ends), gradient_(gradient), lanes_(std::span(lanes).first(division.lanes)) {}
 
   void run() {
     {
@@ -114,12 +114,12 @@ class Measurement {
     const std::vector<float> exact = buffer_;
     divide();
     Division compressed = division(options_.compressor, figures_.bucket_elements, figures_.lanes);
-    figures_.link = measure_link(compressed.reducer);
+    figures_.link = measure_link(*compressed.reducer);
     figures_.first_seconds = pass(compressed);
     compare_means();
     figures_.nmse_mean = error_against(exact);
     for (int more = 1; more < options_.warm_up; ++more) pass(compressed);
-    const Counters plain_before = plain_.reducer.counters(), before = compressed.reducer.counters();
+    const Counters plain_before = plain_.reducer->counters(), before = compressed.reducer->counters();
     double on_wire = 0, plain_on_wire = 0;
     processor_seconds_ = 0;
     for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
@@ -133,7 +133,7 @@ class Measurement {
       plain_on_wire += second - first;
       on_wire += wire_bytes() - second;
     }
-    count(plain_before, plain_.reducer.counters(), before, compressed.reducer.counters());
+    count(plain_before, plain_.reducer->counters(), before, compressed.reducer->counters());
     if (options_.interface) {
       figures_.wire_bytes = mean_over_workers(on_wire / options_.repetitions, *lanes_[0]);
       figures_.plain_wire_bytes = mean_over_workers(plain_on_wire / options_.repetitions, *lanes_[0]);
@@ -142,40 +142,57 @@ class Measurement {
   }
 
  private:
-  // Fills in what options leave open.
+  // Fills in what options leave open: the divisions' lanes by what buckets cost, and the division by how long each takes.
   void divide() {
-    constexpr std::array kDivisors = {1, 2, 5, kFine};  // of kBucketElements, into whole chunks; none that was not tried
-    constexpr std::array kLanes = {1, 2, 3, 4, 6, kMostChosenLanes};
-    std::vector<int> buckets, lanes(kLanes.begin(), kLanes.end());
-    for (const int divisor : kDivisors) buckets.push_back(buckets_of(kBucketElements / divisor));
-    if (options_.bucket_elements) buckets = {buckets_of(*options_.bucket_elements)};
-    if (options_.lanes) lanes = {*options_.lanes};
-    const bool is_open = lanes.size() > 1 || buckets.front() != buckets.back();
-    if (is_open && lanes_[0]->world_size() > 1) figures_.cost = measure_cost();
-    const Pipelining chosen = choose_pipelining(figures_.cost.value_or(ReductionCost{}), buckets, lanes);
-    const auto at = std::ranges::find(buckets, chosen.buckets) - buckets.begin();
-    figures_.bucket_elements = options_.bucket_elements.value_or(kBucketElements / kDivisors[static_cast<std::size_t>(at)]);
-    figures_.buckets = chosen.buckets;
-    figures_.lanes = chosen.lanes;
+    std::vector<std::uint64_t> candidates;
+    for (const std::uint64_t divisor : kDivisors) candidates.push_back(kBucketElements / divisor);
+    if (options_.bucket_elements) candidates = {*options_.bucket_elements};
+    // Of divisions that come to the same, as of a short gradient, the first is enough.
+    const auto same = [&](std::uint64_t a, std::uint64_t b) { return buckets(a).ends == buckets(b).ends; };
+    candidates.erase(std::ranges::unique(candidates, same).begin(), candidates.end());
+
+    std::vector<TriedDivision>& tried = figures_.tried;
+    for (const std::uint64_t elements : candidates) tried.push_back({elements, buckets_of(elements), options_.lanes.value_or(1), 0});
+    if (lanes_[0]->world_size() > 1 && (tried.size() > 1 || !options_.lanes)) try_divisions();
+    const TriedDivision& best = *std::ranges::min_element(tried, {}, &TriedDivision::seconds);
+    figures_.bucket_elements = best.bucket_elements;
+    figures_.buckets = best.buckets;
+    figures_.lanes = best.lanes;
+    if (!figures_.cost) tried.clear();
   }
 
   int buckets_of(std::uint64_t bucket_elements) const { return static_cast<int>(buckets(bucket_elements).ends.size()); }
 
+  void try_divisions() {
+    std::vector<TriedDivision>& tried = figures_.tried;
+    std::vector<Division> divisions;
+    for (const TriedDivision& each : tried) {
+      divisions.push_back(division(options_.compressor, each.bucket_elements, options_.lanes.value_or(kMostChosenLanes)));
+      warm_up(divisions.back());
+    }
+    figures_.cost = measure_cost(divisions.front(), divisions.back());
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+      if (!options_.lanes) tried[i].lanes = choose_lanes(*figures_.cost, tried[i].buckets, kMostChosenLanes);
+      divisions[i].lanes = static_cast<std::size_t>(tried[i].lanes);
+      tried[i].seconds = std::numeric_limits<double>::infinity();
+    }
+    if (tried.size() == 1) return void(tried[0].seconds = 0);
+    for (int round = 0; round < kTrials; ++round)
+      for (std::size_t i = 0; i < tried.size(); ++i) tried[i].seconds = std::min(tried[i].seconds, pass(divisions[i]));
+  }
+
   // Two divisions in one lane, in turns, as other work on the machine comes and goes: what they differ by is what buckets cost.
-  ReductionCost measure_cost() {
-    Division coarse_division = division(options_.compressor, kBucketElements, 1);
-    Division fine_division = division(options_.compressor, kBucketElements / kFine, 1);
-    warm_up(coarse_division);
-    warm_up(fine_division);
+  ReductionCost measure_cost(Division& coarse_division, Division& fine_division) {
     Trial coarse, fine;
     for (int round = 0; round < kTrials; ++round) {
       coarse = better(coarse, attempt(coarse_division));
       fine = better(fine, attempt(fine_division));
     }
-    const double more = std::max(buckets_of(kBucketElements / kFine) - buckets_of(kBucketElements), 1);
+    const double coarse_buckets = static_cast<double>(coarse_division.ends.size());
+    const double more = std::max(static_cast<double>(fine_division.ends.size()) - coarse_buckets, 1.0);
     const double bucket = std::max(fine.seconds - coarse.seconds, 0.0) / more;
     const double computing = std::clamp((fine.processor_seconds - coarse.processor_seconds) / more, 0.0, bucket);
-    const double wire = coarse.seconds - coarse.codec_seconds - buckets_of(kBucketElements) * bucket;
+    const double wire = coarse.seconds - coarse.codec_seconds - coarse_buckets * bucket;
     const auto slowest = [&](double mine) { return agree(CollectiveKind::kMax, mine, *lanes_[0]); };
     return {.codec_seconds = slowest(coarse.codec_seconds),
             .wire_seconds = slowest(std::max(wire, 0.0)),
@@ -191,16 +208,17 @@ class Measurement {
   static Trial better(const Trial& a, const Trial& b) { return a.seconds < b.seconds ? a : b; }
 
   Trial attempt(Division& division) {
-    const Counters before = division.reducer.counters();
+    division.lanes = 1;
+    const Counters before = division.reducer->counters();
     processor_seconds_ = 0;
     const double seconds = pass(division);
-    const Counters after = division.reducer.counters();
+    const Counters after = division.reducer->counters();
     return {seconds, after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds,
             processor_seconds_ / options_.workers_of_process};
   }
 
   void warm_up(Division& division) {
-    measure_link(division.reducer);
+    measure_link(*division.reducer);
     for (int passes = 0; passes < options_.warm_up; ++passes) pass(division);
   }
 
@@ -223,7 +241,7 @@ class Measurement {
                                     .lanes = lanes,
                                     .threads = options_.threads,
                                     .trace = trace_};
-    return {Reducer(std::move(cut.layout), options), std::move(cut.ends), static_cast<std::size_t>(lanes)};
+    return {std::make_unique<Reducer>(std::move(cut.layout), options), std::move(cut.ends), static_cast<std::size_t>(lanes)};
   }
 
   // Seconds from when all workers are there until the last is done.

@@ -31,11 +31,20 @@ struct AllreduceOptions {
 
 inline constexpr int kMostChosenLanes = 8;
 
+// A way to cut the gradient, with the lanes that should suit it.
+struct TriedDivision {
+  std::uint64_t bucket_elements = 0;
+  int buckets = 0;
+  int lanes = 0;
+  double seconds = 0;  // the best of a few reductions, of the slowest worker
+};
+
 struct AllreduceFigures {
   std::uint64_t bucket_elements = 0;
   int buckets = 0;
   int lanes = 0;
   std::optional<ReductionCost> cost;  // of the trial, if there was one
+  std::vector<TriedDivision> tried;   // in it
   std::vector<double> seconds;        // by repetition, of the slowest worker
   std::vector<double> plain_seconds;  // likewise, by uncompressed sums
   double first_seconds = 0;           // the first reduction, in which clusters are trained; of the slowest worker

@@ -61,12 +61,17 @@ std::optional<double> if_known(const Link& link, double value) { return link.is_
 
 ordered_json number(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
 
-ordered_json trial_json(const std::optional<ReductionCost>& cost) {
-  if (!cost) return nullptr;
-  return {{"codec_seconds", cost->codec_seconds},
-          {"wire_seconds", cost->wire_seconds},
-          {"bucket_codec_seconds", cost->bucket_codec_seconds},
-          {"bucket_wait_seconds", cost->bucket_wait_seconds}};
+ordered_json trial_json(const AllreduceFigures& figures) {
+  if (!figures.cost) return nullptr;
+  ordered_json tried = ordered_json::array();
+  if (figures.tried.size() > 1)
+    for (const TriedDivision& each : figures.tried)
+      tried.push_back({{"bucket_elements", each.bucket_elements}, {"lanes", each.lanes}, {"seconds", each.seconds}});
+  return {{"codec_seconds", figures.cost->codec_seconds},
+          {"wire_seconds", figures.cost->wire_seconds},
+          {"bucket_codec_seconds", figures.cost->bucket_codec_seconds},
+          {"bucket_wait_seconds", figures.cost->bucket_wait_seconds},
+          {"tried", std::move(tried)}};
 }
 
 void print_json(const Report& report, const Options& options) {
@@ -92,7 +97,7 @@ void print_json(const Report& report, const Options& options) {
                             {"nmse_mean", number(figures.nmse_mean)},
                             {"lanes", figures.lanes},
                             {"bucket_elements", figures.bucket_elements},
-                            {"trial", trial_json(figures.cost)},
+                            {"trial", trial_json(figures)},
                             {"warm_up", options.measured.warm_up},
                             {"repetitions", options.measured.repetitions}}
                    .dump(2)
@@ -125,8 +130,11 @@ void print_for_people(const Report& report, const Options& options) {
   table.add({"cut into", count(figures.buckets, " bucket") + " in " + count(figures.lanes, " lane") +
                              (figures.cost ? ", chosen by a trial:" : "")});
   if (const auto& cost = figures.cost)
-    table.add({"", "codec " + seconds(cost->codec_seconds) + ", wire " + seconds(cost->wire_seconds) + ", a bucket " +
+    table.add({"", "one lane: codec " + seconds(cost->codec_seconds) + ", wire " + seconds(cost->wire_seconds) + ", a bucket " +
                        seconds(cost->bucket_codec_seconds + cost->bucket_wait_seconds) + " more"});
+  if (figures.tried.size() > 1)
+    for (const TriedDivision& each : figures.tried)
+      table.add({"", count(each.buckets, " bucket") + " in " + count(each.lanes, " lane") + ": " + seconds(each.seconds)});
   if (figures.link.is_known())
     table.add({"the link, as measured", short_number(8e-9 * figures.link.bytes_per_second) + " Gb/s, " +
                                             seconds(figures.link.round_seconds) + " a round"});
@@ -280,7 +288,8 @@ compared bit by bit. With a layout, every bucket ends with the parameter that fi
   seconds          from when all workers are there until the last has the mean; medians
   mean_seconds     its mean: over a whole cycle of gradiveq with learning steps and bases
   trial            without --bucket or --lanes: what one lane needed for codec and wire, and for each further
-                   bucket; the number of buckets and lanes is the best for that
+                   bucket, by which lanes are chosen; and how long each division took in its lanes, of which
+                   the fastest is taken
   traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
   wire_bytes       with --interface: what its counter adds up to in one reduction, headers included
   codec_seconds    encoding and decoding in one reduction, over all lanes
