@@ -23,7 +23,6 @@ _LINKS = "100mbit,1gbit,10gbit"
 _ELEMENTS = "1000000,25600000"
 _MPI = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
 _DDP = f"plain;bf16;powersgd;{';'.join(_MPI.split(';')[1:])}"
-_DDP_LANES = 4
 # Of a link's rate, what TCP's payload can have: full segments with their headers and the gaps between frames.
 _PAYLOAD_SHARE = 1448 / 1514
 _UNEVEN = 1.2  # times the median: a mean that is worth a line of its own
@@ -60,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repetitions", type=int, default=5, help="of which the median counts (default 5)")
     add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
     add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")
-    add("--lanes", type=int, help="of thinwire (default: through MPI chosen by a trial, in DDP 4)")
+    add("--lanes", type=int, help="of thinwire (default: chosen by trials)")
     add("--layers", action="store_true", help="through MPI too, a gradient in layers like ResNet-50's, as in DDP")
     add("--warm-up", type=int, default=1, help="through MPI, compressed reductions that do not count (default 1)")
     add("--timelines", action="store_true",
@@ -81,7 +80,7 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
             timeline.draw(timeline.events_of(json.loads(trace.read_text()), 0), title, trace.with_suffix(".svg"))
     if arguments.ddp:
         _tell(f"{link.name}, {elements:,} elements, DDP")
-        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes or _DDP_LANES)
+        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes)
     plains = {row["path"]: row["seconds"] for row in reversed(found) if row["compressor"] == "plain"}
     seen, rows = set(), []
     for row in found:

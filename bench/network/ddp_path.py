@@ -17,7 +17,7 @@ from bench.training.network import Namespaces
 _ALONE = "(no exchange)"  # the backward pass itself, which every other row contains
 
 
-def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, lanes: int) -> list[dict]:
+def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, lanes: int | None) -> list[dict]:
     """A row for each spec: seconds from the backward's start until all gradients are there."""
     return workers.run(net, "bench.network.ddp_path",
                        {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes})
@@ -57,19 +57,20 @@ def _work(job: dict) -> None:
     from bench.training.replica import Replica
 
     class HandOver(torch.autograd.Function):
-        """Zero, with gradients that are given."""
+        """Zero, with a gradient that is given."""
 
         @staticmethod
-        def forward(ctx, gradients, *weights):
-            ctx.gradients = gradients
+        def forward(ctx, noise, weight):
+            ctx.gradient = noise.clone()  # before the backward pass, which else would begin with that
             return torch.zeros((), requires_grad=True)
 
         @staticmethod
         def backward(ctx, _):
-            return None, *ctx.gradients
+            gradient, ctx.gradient = ctx.gradient, None  # nobody else's: autograd takes it over without copying it
+            return None, gradient
 
     class Noise(nn.Module):
-        """Its gradients are noise, other on each worker, and take no computation."""
+        """Its gradients are noise, other on each worker, and take no computation: they lie there when the backward pass begins."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -80,7 +81,7 @@ def _work(job: dict) -> None:
 
         def forward(self) -> torch.Tensor:
             # One node for each weight, so that gradients are there one after another, the last layer's first.
-            return sum(HandOver.apply([noise], weight) for weight, noise in zip(self.weights, self.noise))
+            return sum(HandOver.apply(noise, weight) for weight, noise in zip(self.weights, self.noise))
 
     def wire_bytes() -> int:
         return int(Path(f"/sys/class/net/{job['interface']}/statistics/tx_bytes").read_text())
@@ -110,6 +111,7 @@ def _work(job: dict) -> None:
             sent, on_wire = replica.costs(done).bytes_sent, wire_bytes()
             seconds = [step() for _ in range(job["repetitions"])]
         row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
+               "lanes": replica.lanes,
                "traffic_bytes": 0 if spec == _ALONE else (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
                "wire_bytes": (wire_bytes() - on_wire) / job["repetitions"]}
         if dist.get_rank() == 0:

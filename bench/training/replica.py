@@ -47,7 +47,7 @@ class Replica:
     """A model wrapped in DDP, whose gradients go through `spec` in `group`."""
 
     def __init__(self, model: nn.Module, spec: str, group: dist.ProcessGroup | None = None,
-                 seed: int = 0, timeout: float = 120, lanes: int = 2,
+                 seed: int = 0, timeout: float = 120, lanes: int | None = None,
                  powersgd_first_step: int = _POWERSGD_FIRST_STEP) -> None:
         self.spec = spec
         self._powersgd_first_step = powersgd_first_step
@@ -65,7 +65,7 @@ class Replica:
         self._register(group, seed, timeout, lanes)
 
     def _register(self, group: dist.ProcessGroup | None, seed: int, timeout: float,
-                  lanes: int) -> None:
+                  lanes: int | None) -> None:
         rank, ratio = specs.powersgd_rank(self.spec), specs.random_ratio(self.spec)
         if self.spec in _HALVES:
             self.ddp.register_comm_hook(group, _HALVES[self.spec])
@@ -89,6 +89,11 @@ class Replica:
     def warm_up_steps(self) -> int:
         """Steps before the compressor is at its normal work."""
         return self._powersgd_first_step + 2 if self._powersgd else 3
+
+    @property
+    def lanes(self) -> int | None:
+        """Of thinwire; PyTorch's hooks have none."""
+        return self._attachment.lanes if self._attachment else None
 
     def costs(self, steps: int) -> Costs:
         """The account after `steps` steps."""

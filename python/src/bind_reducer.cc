@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "thinwire/errors.h"
+#include "thinwire/pipelining.h"
 
 namespace thinwire::python {
 namespace {
@@ -188,6 +189,13 @@ void bind_reducer(nb::module_& module) {
            "The next collective to perform; None when the bucket holds the mean, or after close(). Releases the GIL.")
       .def("close", &BucketReduction::close,
            "Puts back what is unfinished. Not to be left to the destructor: an exception's traceback keeps this object.");
+
+  module.def("choose_lanes",
+             [](double codec_seconds, double wire_seconds, int buckets, int most) {
+               return choose_lanes({.codec_seconds = codec_seconds, .wire_seconds = wire_seconds}, buckets, most);
+             },
+             nb::arg("codec_seconds"), nb::arg("wire_seconds"), nb::arg("buckets"), nb::arg("most"),
+             "How many buckets to have on their way at once, at most `most`, by what one lane takes for all of them.");
 
   module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")

@@ -10,6 +10,7 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from small_models import WIDTH, Branches, Mixed, backward, batch, ddp, gradients, layers, train
+from thinwire import _native
 from torch import nn
 from worker_pool import WorkerPool, pool
 
@@ -149,6 +150,20 @@ def check_buckets_do_not_matter(cap, lanes):
     attachment = attached(model, "casq:bits=2", lanes=lanes, small_uncompressed=False)
     taken = torch.stack(train(model, 4, dist.get_rank()))
     attachment.close()
+    return taken
+
+
+def check_lanes_are_chosen(cap, spec, given, reference):
+    model = ddp(bucket_cap_mb=cap)
+    attachment = attached(model, spec, lanes=given, small_uncompressed=False)
+    assert attachment.lanes == given or given is None and 2 <= attachment.lanes <= 4
+    said = [None] * dist.get_world_size()
+    dist.all_gather_object(said, attachment.lanes)
+    assert len(set(said)) == 1
+    taken = torch.stack(train(model, 2, dist.get_rank()))
+    assert attachment.stats()["steps"] == 2  # the trial's noise counts for nothing,
+    attachment.close()
+    assert reference is None or torch.equal(taken, reference)  # and leaves no trace
     return taken
 
 
@@ -301,7 +316,7 @@ def check_future_passing():
 def check_gone_model_leaves_nothing():
     lanes = {thread for thread in threading.enumerate() if thread.name.startswith("thinwire")}
     model = ddp()
-    attachment = weakref.ref(attached(model))
+    attachment = weakref.ref(attached(model, lanes=2))
     train(model, 2, dist.get_rank())
     assert len([thread for thread in threading.enumerate() if thread.name.startswith("thinwire")]) == len(lanes) + 2
     gone = weakref.ref(model)
@@ -359,6 +374,22 @@ def test_channels_last_models_are_exchanged_as_they_lie_in_memory():
 def test_buckets_and_lanes_do_not_change_a_bit():
     runs = [pool(3).run(check_buckets_do_not_matter, cap, lanes)[0] for cap, lanes in ((0.01, 1), (0.03, 3), (100, 2))]
     assert torch.equal(runs[0], runs[1]) and torch.equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("spec", ["casq:bits=2", "casq:bits=2,reduce=auto"])
+def test_lanes_are_chosen_by_a_trial(spec):
+    given = pool(3).run(check_lanes_are_chosen, 0.01, spec, 1, None)[0]
+    pool(3).run(check_lanes_are_chosen, 0.01, spec, None, given)
+
+
+def test_two_buckets_need_no_trial():
+    pool(2).run(check_lanes_are_chosen, 100, "casq:bits=2", None, None)
+
+
+def test_lanes_follow_from_what_codec_and_wire_take():
+    assert _native.choose_lanes(codec_seconds=0.001, wire_seconds=1.0, buckets=10, most=4) == 1
+    assert _native.choose_lanes(codec_seconds=1.0, wire_seconds=1.0, buckets=10, most=4) == 4
+    assert _native.choose_lanes(codec_seconds=1.0, wire_seconds=1.0, buckets=10, most=3) == 3
 
 
 def test_residuals_hold_exactly_what_was_not_sent():

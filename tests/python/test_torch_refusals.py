@@ -146,7 +146,7 @@ def test_a_closed_attachment_may_be_replaced():
     ("options", "said"),
     [
         ([{"seed": 1}, {"seed": 2}, {"seed": 1}], "seed: 1 on ranks 0, 2, 2 on rank 1"),
-        ([{"lanes": 1}, {}, {}], "lanes: 1 on rank 0, 2 on ranks 1, 2"),
+        ([{"lanes": 1}, {}, {}], "lanes: 1 on rank 0, None on ranks 1, 2"),
         ([{}, {"compressor": "none"}, {}], "compressors: .*casq.* on ranks 0, 2, .*none.* on rank 1"),
         ([{}, {"rules": {"0.*": "none"}}, {}], "compressors: .* on rank 1"),
         ([{}, {"small_uncompressed": False}, {}], "compressors: .* on rank 1"),

@@ -16,6 +16,7 @@ from thinwire._arguments import Rules, checked_seed, checked_threads, rule_pairs
 from thinwire.torch import checkpoint, statistics
 from thinwire.torch.cores import default_threads
 from thinwire.torch.handshake import shake_hands
+from thinwire.torch.lane_choice import FEWEST, MOST, choose_lanes
 from thinwire.torch.lanes import BucketJob, Lanes, group_terms
 from thinwire.torch.model_parameters import ModelParameters, check_unjoined, refuse_join
 from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
@@ -38,7 +39,7 @@ def attach(
     seed: int = 0,
     timeout: float | timedelta = 300.0,
     scaler: Scaler | None = None,
-    lanes: int = 2,
+    lanes: int | None = None,
     threads: int | None = None,
     measure_every: int = 47,
     backend: str | None = None,
@@ -52,7 +53,7 @@ def attach(
     small_uncompressed: what no rule names and is small (fewer than two dimensions or 1,024 elements) is sent as it is.
     timeout: seconds that a worker waits for another before it gives up with PeerError.
     scaler: the GradScaler of the training, whose scale the gradients carry.
-    lanes: how many buckets travel at once.
+    lanes: how many buckets travel at once. None: 2 to 4, by the time that codec and link take for a piece of noise.
     threads: how many threads encode and decode a bucket. The gradients' bits do not depend on it. None: half of the cores
         that this worker has, at most 4 and at least 1, because the backward pass and data loaders want cores at the same
         time. The worker's cores are those that its process may run on, divided by LOCAL_WORLD_SIZE (torchrun sets it) or
@@ -61,7 +62,8 @@ def attach(
         the periods at which compressors train, so that what is measured is of every age.
     backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
 
-    Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so.
+    Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
+    choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.
 
     Buckets in CUDA memory are brought to the host and back. Raises ArgumentError for what cannot work and for arguments
     that differ between workers, on all of them.
@@ -79,6 +81,7 @@ def attach(
         if measure_every < 0:
             raise _native.ArgumentError(f"measure_every = {measure_every}; allowed: 0 or more")
         parameters = ModelParameters(ddp_model)
+        threads = checked_threads(default_threads(dist.get_world_size(group)) if threads is None else threads)
         reducer = _native.Reducer(
             layout=parameters.layout,
             compressor=compressor,
@@ -87,8 +90,8 @@ def attach(
             seed=checked_seed(seed),
             rank=dist.get_rank(group),
             world_size=dist.get_world_size(group),
-            lanes=lanes,
-            threads=checked_threads(default_threads(dist.get_world_size(group)) if threads is None else threads),
+            lanes=MOST if lanes is None else lanes,
+            threads=threads,
             measure_every=measure_every,
         )
         terms = _terms(parameters, reducer, seed) | group_terms(group) | {
@@ -103,9 +106,16 @@ def attach(
         error = caught
     shake_hands(group, terms, error)
 
-    made_lanes = Lanes(group, lanes, timeout, backend)
-    if reducer.chooses_by_link:
-        made_lanes.measure_link(reducer)
+    made_lanes = Lanes(group, timeout, backend)
+    try:
+        made_lanes.grow(FEWEST if lanes is None else lanes)
+        if reducer.chooses_by_link:
+            made_lanes.run(reducer.measure_link(0))
+        if lanes is None:
+            made_lanes.grow(choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
+    except BaseException:
+        made_lanes.close()
+        raise
     attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, _terms(parameters, reducer, seed))
     slot.attachment = attachment
     ddp_model.join_hook = refuse_join
@@ -159,6 +169,11 @@ class Attachment:
     def compressors(self) -> dict[str, str]:
         """The spec by which each parameter travels."""
         return dict(zip(self._parameters.names, self._reducer.compressors, strict=True))
+
+    @property
+    def lanes(self) -> int:
+        """How many buckets travel at once."""
+        return len(self._lanes)
 
     def stats(self) -> dict[str, Any]:
         """This worker's figures since attach().

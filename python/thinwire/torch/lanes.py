@@ -122,15 +122,12 @@ class Lane:
     def _average(self, job: BucketJob) -> None:
         self._failure.check()
         with self._stage.on_host(job.bucket, job.ready) as bucket:
-            self._run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
+            self.run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
             job.sparse.take_mean()
 
-    def measure_link(self, reducer: _native.Reducer) -> None:
-        """In the caller's thread, while no bucket is on its way."""
-        self._run(reducer.measure_link(self.index))
-
-    def _run(self, reduction: _native.Reduction) -> None:
+    def run(self, reduction: _native.Reduction) -> None:
+        """In the caller's thread."""
         with closing(reduction):
             while (collective := reduction.next()) is not None:
                 self._failure.check()
@@ -156,18 +153,25 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of a worker. Made by all workers together, in the same order."""
+    """All lanes of a worker. Made, and added to, by all workers together, in the same order."""
 
-    def __init__(self, group: dist.ProcessGroup, count: int, timeout: timedelta, backend: str | None):
+    def __init__(self, group: dist.ProcessGroup, timeout: timedelta, backend: str | None):
         self.failure = Failure()
-        self._lanes = [
-            Lane(index, _new_group_like(group, timeout, backend), self.failure) for index in range(count)
-        ]
+        self._group, self._timeout, self._backend = group, timeout, backend
+        self._lanes: list[Lane] = []
         self.failure.lanes = self._lanes
 
-    def measure_link(self, reducer: _native.Reducer) -> None:
-        """On all workers, before the first bucket."""
-        self._lanes[0].measure_link(reducer)
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def grow(self, count: int) -> None:
+        """To so many, before the first bucket."""
+        while len(self._lanes) < count:
+            self._lanes.append(Lane(len(self._lanes), _new_group_like(self._group, self._timeout, self._backend), self.failure))
+
+    def run(self, reduction: _native.Reduction) -> None:
+        """In the first lane, but in the caller's thread; on all workers, before the first bucket."""
+        self._lanes[0].run(reduction)
 
     def submit(self, index: int, job: BucketJob) -> None:
         """Bucket ``index`` goes to the same lane on every worker."""

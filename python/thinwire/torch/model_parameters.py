@@ -23,6 +23,8 @@ class ModelParameters:
             _check(name, parameter)
         # Names and shapes, in the order of the module.
         self.layout = [(name, _shape_in_memory(parameter)) for name, parameter in trained]
+        self.elements = [parameter.numel() for _, parameter in trained]
+        self.bytes = sum(parameter.numel() * parameter.element_size() for _, parameter in trained)
         self.dtypes = [str(parameter.dtype) for _, parameter in trained]
         self._index_of = {id(parameter): index for index, (_, parameter) in enumerate(trained)}
 
