@@ -140,7 +140,7 @@ of 25 MiB as DDP hands them over, after a first pass that trains clusters and to
   encode               from the gradient to the payload, without error feedback
   encode_feedback_gbs  the same with it; null for a compressor that takes none
   decode               from payloads to the mean; gathered payloads are decoded for two workers,
-                       and both count
+                       and both count; with reduce=scatter the owner's part counts as encoding
   read_gbs             what one core reads: a sum over the same gradient, in the same run
   threads              in JSON, if there are several
 All are medians over the repetitions. Other programs make them smaller.

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <memory>
 
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
@@ -13,26 +14,66 @@
 namespace thinwire::tool {
 namespace {
 
-constexpr int kWorkers = 2;
+// Two workers whose reductions one thread runs in step. Only the first is measured: the other's messages have to be real, as a
+// decoder looks at them.
+class Workers {
+ public:
+  static constexpr int kCount = 2;
 
-// The other worker's payload is the same as this one's. Sums, maxima and unions are left as they are: that costs
-// nothing, and their values do not matter for speed.
-void play_both_workers(const Collective& collective) {
-  if (collective.result.empty()) return;
-  const std::size_t part = collective.result.size() / kWorkers;
-  for (std::size_t worker = 0; worker < kWorkers; ++worker)
-    std::memcpy(collective.result.data() + worker * part, collective.data.data(), part);
-}
-
-void reduce_buckets(Reducer& reducer, std::span<float> gradient) {
-  for (std::uint32_t bucket = 0; bucket < reducer.layout().parameters().size(); ++bucket) {
-    const Layout& layout = reducer.layout();
-    const auto values = gradient.subspan(layout.offset(bucket), layout.parameters()[bucket].elements());
-    const std::array gradients = {ParameterGradient{bucket, ElementType::kFloat32, std::as_writable_bytes(values)}};
-    Reduction reduction = reducer.reduce(gradients);
-    while (const Collective* collective = reduction.next()) play_both_workers(*collective);
+  Workers(const std::string& spec, std::span<const float> gradient, int threads) : gradient_(gradient) {
+    for (std::size_t rank = 0; rank < reducers_.size(); ++rank) {
+      reducers_[rank] = std::make_unique<Reducer>(
+          bucket_layout(gradient.size(), kBucketElements),
+          ReducerOptions{.compressor = spec, .rank = static_cast<int>(rank), .world_size = kCount, .threads = threads});
+      buffers_[rank].resize(gradient.size());
+    }
   }
-}
+
+  // What it cost the first to reduce the gradient.
+  Counters reduce() {
+    for (std::vector<float>& buffer : buffers_) std::ranges::copy(gradient_, buffer.begin());
+    const Counters before = reducers_[0]->counters();
+    for (std::uint32_t bucket = 0; bucket < reducers_[0]->layout().parameters().size(); ++bucket) reduce(bucket);
+    Counters cost = reducers_[0]->counters();
+    cost.encode_seconds -= before.encode_seconds;
+    cost.decode_seconds -= before.decode_seconds;
+    return cost;
+  }
+
+  // Whether a worker's codes went to owners, who have sent means: then there is one code of an element to decode at the end.
+  bool scattered() const { return scattered_; }
+
+ private:
+  using Posted = std::array<const Collective*, kCount>;
+
+  void reduce(std::uint32_t bucket) {
+    std::array reductions = {reduction(0, bucket), reduction(1, bucket)};
+    const auto next = [&] { return Posted{reductions[0].next(), reductions[1].next()}; };
+    for (Posted posted = next(); posted[0] && posted[1]; posted = next()) deliver(posted);
+  }
+
+  Reduction reduction(std::size_t rank, std::uint32_t bucket) {
+    const Layout& layout = reducers_[rank]->layout();
+    const auto values = std::span(buffers_[rank]).subspan(layout.offset(bucket), layout.parameters()[bucket].elements());
+    return reducers_[rank]->reduce(std::array{ParameterGradient{bucket, ElementType::kFloat32, std::as_writable_bytes(values)}});
+  }
+
+  // Sums, maxima and unions are left as they are: that costs nothing, and their values do not matter for speed.
+  void deliver(const Posted& posted) {
+    const bool scatters = posted[0]->kind == CollectiveKind::kScatter;
+    scattered_ = scattered_ || scatters;
+    const std::size_t part = posted[0]->result.size() / kCount;
+    if (part == 0) return;
+    for (std::size_t to = 0; to < kCount; ++to)
+      for (std::size_t from = 0; from < kCount; ++from)
+        std::memcpy(posted[to]->result.data() + from * part, posted[from]->data.data() + (scatters ? to * part : 0), part);
+  }
+
+  std::span<const float> gradient_;
+  std::array<std::unique_ptr<Reducer>, kCount> reducers_;
+  std::array<std::vector<float>, kCount> buffers_;
+  bool scattered_ = false;
+};
 
 bool is_gathered(const std::string& spec) {
   const std::string name = Spec::parse(spec).stages.back().name;
@@ -57,21 +98,17 @@ double seconds_to_read(std::span<const float> values) {
 }
 
 Throughput measure(const std::string& spec, std::span<const float> gradient, int repetitions, int threads) {
-  Reducer reducer(bucket_layout(gradient.size(), kBucketElements),
-                  {.compressor = spec, .world_size = kWorkers, .threads = threads});
-  std::vector<float> buffer(gradient.size());
+  Workers workers(spec, gradient, threads);
+  workers.reduce();  // trains clusters and touches memory for the first time
   std::vector<double> encode, decode;
-  for (int repetition = -1; repetition < repetitions; ++repetition) {
-    std::ranges::copy(gradient, buffer.begin());
-    const Counters before = reducer.counters();
-    reduce_buckets(reducer, buffer);
-    const Counters after = reducer.counters();
-    if (repetition < 0) continue;  // trains clusters and touches memory for the first time
-    encode.push_back(after.encode_seconds - before.encode_seconds);
-    decode.push_back(after.decode_seconds - before.decode_seconds);
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    const Counters cost = workers.reduce();
+    encode.push_back(cost.encode_seconds);
+    decode.push_back(cost.decode_seconds);
   }
   const double gigabytes = 4e-9 * static_cast<double>(gradient.size());
-  return {gigabytes / median(encode), gigabytes * (is_gathered(spec) ? kWorkers : 1) / median(decode)};
+  const int decoded = is_gathered(spec) && !workers.scattered() ? Workers::kCount : 1;
+  return {gigabytes / median(encode), gigabytes * decoded / median(decode)};
 }
 
 }  // namespace thinwire::tool

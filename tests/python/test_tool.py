@@ -372,6 +372,13 @@ def test_bench_of_chosen_specs():
     assert [row["compressor"] for row in report["rows"]] == specs
 
 
+@pytest.mark.parametrize("spec", ["casq:bits=2,reduce=scatter", "qsgd:bits=4,reduce=scatter", "qsgd:bits=4,reduce=sum"])
+@pytest.mark.parametrize("elements", [7, 100_000])  # owners of one chunk and none, of two and two
+def test_bench_of_other_ways_to_reduce(spec, elements):
+    (row,) = succeed_in_json("bench", "--compressor", spec, "--elements", elements, "--repetitions", 1)["rows"]
+    assert row["encode_gbs"] > 0 and row["decode_gbs"] > 0
+
+
 def test_bench_for_people():
     text = succeed("bench", "--all", "--elements", 10_000, "--repetitions", 3)
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
