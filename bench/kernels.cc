@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/checksum.h"
 #include "kernels/codes.h"
 #include "kernels/half.h"
 #include "kernels/rows.h"
@@ -99,6 +100,10 @@ void time_multiply(benchmark::State& state) {
 void time_squared_norm(benchmark::State& state) {
   const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
   time_per_float(state, values.size(), [&] { benchmark::DoNotOptimize(squared_norm(values)); });
+}
+void time_checksum(benchmark::State& state) {
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
+  time_per_float(state, values.size(), [&] { benchmark::DoNotOptimize(checksum(std::as_bytes(std::span(values)))); });
 }
 void time_histogram(benchmark::State& state) {
   const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
@@ -251,6 +256,7 @@ BENCHMARK(time_scan)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_absorb)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_multiply)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_squared_norm)->Apply(in_memory_and_in_cache);
+BENCHMARK(time_checksum)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_histogram)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_to_half<to_bf16>)->Name("to_bf16")->Apply(in_memory_and_in_cache);
 BENCHMARK(time_to_half<to_fp16>)->Name("to_fp16")->Apply(in_memory_and_in_cache);
