@@ -41,7 +41,7 @@ namespace thinwire {
 class Casq : public Compressor, private PieceCodec {
  public:
   static constexpr std::uint8_t kWireId = 16;
-  static constexpr std::uint8_t kWireVersion = 1;
+  static constexpr std::uint8_t kWireVersion = 2;
 
   explicit Casq(const CasqOptions& options);
 

@@ -1,7 +1,7 @@
-// The message of gather-only compressors: 8 bytes of header (wire id, wire version, flags, 0, number of elements as u32), a
-// bitmap of the pieces in which its sender has any gradient (a bit a piece, least significant first), then the pieces'
-// codes one behind the other, each of a length that follows from its number of elements. Flag 1: the sender's bucket is
-// not finite; marks and codes are then void.
+// The message of gather-only compressors: 12 bytes of header (wire id, wire version, flags, 0, number of elements as u32,
+// checksum as u32), a bitmap of the pieces in which its sender has any gradient (a bit a piece, least significant first), then
+// the pieces' codes one behind the other, each of a length that follows from its number of elements. Flag 1: the sender's
+// bucket is not finite; marks and codes are then void.
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,13 @@ class CodedMessage {
   // What a worker sends: it writes the codes, in any order, and completes the message: header, marks, and zeros behind the
   // codes, or in place of all where it is not finite.
   void complete(std::span<std::byte> message, bool finite) const;
-  // Parts of that, for a message that was cleared before.
+  // Parts of that, for a message that was cleared before. Sealing comes last: the checksum is of all bytes of `message`, and
+  // whoever reads it must be given as many.
   void mark_used(std::span<std::byte> message, std::size_t piece) const;
   void seal(std::span<std::byte> message, bool finite) const;
 
   // Reads the header of what worker `rank` sent: whether it was finite. Throws PayloadError if it is not the header of
-  // such a message.
+  // such a message, or if any byte of the message is not the one that was sealed.
   bool read_header(std::span<const std::byte> message, int rank) const;
   // Throws PayloadError if some code cannot be decoded to finite values.
   void check_codes(std::span<const std::byte> message) const;

@@ -28,7 +28,7 @@ namespace thinwire {
 class Qsgd : public Compressor, private PieceCodec {
  public:
   static constexpr std::uint8_t kWireId = 17;
-  static constexpr std::uint8_t kWireVersion = 1;
+  static constexpr std::uint8_t kWireVersion = 2;
 
   enum class Norm : std::uint8_t { kMax, kL2 };
   enum class Travel : std::uint8_t { kAuto, kGather, kScatter, kSum };

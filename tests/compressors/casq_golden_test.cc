@@ -1,4 +1,4 @@
-// Messages of CASQ's wire format 1, as files: what was written once must be read for ever, and spoilt ones be refused.
+// Messages of CASQ's wire format 2, as files: what was written once must be read for ever, and spoilt ones be refused.
 // The encoder may change, so it is only held to messages that decode to the same floats. The files are of two parameters
 // of 20 and 17 elements, the input is input() below, one worker. To write them anew, for a new format:
 // THINWIRE_WRITE_GOLDEN=1 compressors_test --gtest_filter='CasqGolden.*'
@@ -13,6 +13,8 @@
 namespace thinwire::testing {
 namespace {
 
+constexpr std::size_t kWorkers = 1;
+
 struct Good {
   std::string name;
   std::string spec;
@@ -20,30 +22,31 @@ struct Good {
 };
 const std::vector<Good>& good_files() {
   static const std::vector<Good> files = {
-      {"casq_v1", "casq:bits=2,feedback=off", 8 + 1 + 2 * 16 + 5 + 5},
-      {"casq_v1_table", "casq:bits=2,table=0.2,feedback=off", 8 + 1 + 2 * 8 + (4 + 4 + 4 + 3) * 4 + 5 + 5},
-      {"casq_v1_hash", "casq:bits=2,table=0.2,assign=hash,precision=bf16,feedback=off",
-       8 + 1 + 2 * 8 + (4 + 4 + 4 + 3) * 2 + 5 + 5},
-      {"casq_v1_block", "casq:bits=3,scope=block,precision=bf16,feedback=off", 8 + 1 + 2 * 8 * 2 + 2 * 2 + 8 + 7},
-      {"casq_v1_8bits", "casq:bits=8,feedback=off", 8 + 1 + 2 * 256 * 4 + 20 + 17},
+      {"casq_v2", "casq:bits=2,feedback=off", 12 + 1 + 2 * 16 + 5 + 5},
+      {"casq_v2_table", "casq:bits=2,table=0.2,feedback=off", 12 + 1 + 2 * 8 + (4 + 4 + 4 + 3) * 4 + 5 + 5},
+      {"casq_v2_hash", "casq:bits=2,table=0.2,assign=hash,precision=bf16,feedback=off",
+       12 + 1 + 2 * 8 + (4 + 4 + 4 + 3) * 2 + 5 + 5},
+      {"casq_v2_block", "casq:bits=3,scope=block,precision=bf16,feedback=off", 12 + 1 + 2 * 8 * 2 + 2 * 2 + 8 + 7},
+      {"casq_v2_8bits", "casq:bits=8,feedback=off", 12 + 1 + 2 * 256 * 4 + 20 + 17},
   };
   return files;
 }
 
-// Positions: 8 bytes of header, 1 of bitmap, then the first parameter's code.
+// Positions: 12 bytes of header, 1 of bitmap, then the first parameter's code.
 const std::vector<Bad>& bad_files() {
   static const std::vector<Bad> files = {
-      {"casq_v1_bad_wire_id", "casq_v1", 0, {17}},
-      {"casq_v1_bad_version", "casq_v1", 1, {2}},
-      {"casq_v1_bad_flags", "casq_v1", 2, {2}},
-      {"casq_v1_bad_reserved", "casq_v1", 3, {1}},
-      {"casq_v1_bad_elements", "casq_v1", 4, {36}},
-      {"casq_v1_bad_mean", "casq_v1", 11, {0xc0, 0x7f}},            // the first mean is NaN
-      {"casq_v1_bad_buckets", "casq_v1_table", 9, {0xff, 0xff}},    // more buckets than the table has
-      {"casq_v1_bad_no_bucket", "casq_v1_table", 9, {0, 0, 6, 0, 1, 0, 1, 0}},  // 8 in all, but a cluster without any
-      {"casq_v1_bad_entry", "casq_v1_hash", 17, {0x80, 0x7f}},      // an infinite mean, of 16 bits
-      {"casq_v1_bad_scale", "casq_v1_block", 25, {0x80, 0xbf}},     // a scale of -1
-      {"casq_v1_bad_scale_nan", "casq_v1_block", 25, {0xc0, 0x7f}},
+      {"casq_v2_bad_wire_id", "casq_v2", 0, {17}},
+      {"casq_v2_bad_version", "casq_v2", 1, {1}},
+      {"casq_v2_bad_flags", "casq_v2", 2, {2}},
+      {"casq_v2_bad_reserved", "casq_v2", 3, {1}},
+      {"casq_v2_bad_elements", "casq_v2", 4, {36}},
+      {"casq_v2_bad_checksum", "casq_v2", 8, {0}},
+      {"casq_v2_bad_mean", "casq_v2", 15, {0xc0, 0x7f}},            // the first mean is NaN
+      {"casq_v2_bad_buckets", "casq_v2_table", 13, {0xff, 0xff}},   // more buckets than the table has
+      {"casq_v2_bad_no_bucket", "casq_v2_table", 13, {0, 0, 6, 0, 1, 0, 1, 0}},  // 8 in all, but a cluster without any
+      {"casq_v2_bad_entry", "casq_v2_hash", 21, {0x80, 0x7f}},      // an infinite mean, of 16 bits
+      {"casq_v2_bad_scale", "casq_v2_block", 29, {0x80, 0xbf}},     // a scale of -1
+      {"casq_v2_bad_scale_nan", "casq_v2_block", 29, {0xc0, 0x7f}},
   };
   return files;
 }
@@ -89,7 +92,7 @@ void write_missing_files() {
     write_file(good.name + ".bin", sent);
     write_file(good.name + "_mean.f32", bytes_of(mean));
   }
-  write_missing(bad_files());
+  write_missing(bad_files(), kWorkers);
 }
 
 TEST(CasqGolden, MessagesAreDecodedToTheSameBits) {
@@ -108,7 +111,7 @@ TEST(CasqGolden, TodaysEncoderSaysTheSame) {
 
 TEST(CasqGolden, SpoiltMessagesAreRefused) {
   for (const Bad& bad : bad_files())
-    EXPECT_THROW(decoded(file_named(bad.good, good_files()).spec, read_bad(bad)), PayloadError) << bad.name;
+    EXPECT_THROW(decoded(file_named(bad.good, good_files()).spec, read_bad(bad, kWorkers)), PayloadError) << bad.name;
 }
 
 TEST(CasqGolden, NoFileIsLeftOut) {

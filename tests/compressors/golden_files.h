@@ -12,11 +12,14 @@
 
 #include <gtest/gtest.h>
 
+#include "reducer/reseal.h"
+
 namespace thinwire::testing {
 
 using Bytes = std::vector<char>;
 
-// A good file with some bytes changed, which must be refused.
+// A good file with some bytes changed, which must be refused. The message changed is sealed again, unless its checksum is what
+// was changed.
 struct Bad {
   std::string name;
   std::string good;
@@ -43,9 +46,12 @@ inline Bytes bytes_of(const std::vector<float>& values) {
   return bytes;
 }
 
-inline Bytes spoilt(Bytes message, const Bad& bad) {
-  for (std::size_t i = 0; i < bad.bytes.size(); ++i) message.at(bad.position + i) = static_cast<char>(bad.bytes[i]);
-  return message;
+// `workers`: whose messages lie in the file, one behind the other.
+inline Bytes spoilt(Bytes file, const Bad& bad, std::size_t workers) {
+  spoil_and_reseal(std::as_writable_bytes(std::span(file)), workers, [&](std::span<std::byte>) {
+    for (std::size_t i = 0; i < bad.bytes.size(); ++i) file.at(bad.position + i) = static_cast<char>(bad.bytes[i]);
+  });
+  return file;
 }
 
 template <class Good>
@@ -56,15 +62,15 @@ const Good& file_named(const std::string& name, const std::vector<Good>& files) 
 }
 
 // Only what is not there yet: what was written once stays.
-inline void write_missing(const std::vector<Bad>& bad_files) {
+inline void write_missing(const std::vector<Bad>& bad_files, std::size_t workers) {
   for (const Bad& bad : bad_files)
-    if (is_missing(bad.name + ".bin")) write_file(bad.name + ".bin", spoilt(read_file(bad.good + ".bin"), bad));
+    if (is_missing(bad.name + ".bin")) write_file(bad.name + ".bin", spoilt(read_file(bad.good + ".bin"), bad, workers));
 }
 
 // The message of a bad file, which is its good one spoilt as it says.
-inline Bytes read_bad(const Bad& bad) {
+inline Bytes read_bad(const Bad& bad, std::size_t workers) {
   const Bytes message = read_file(bad.name + ".bin"), good = read_file(bad.good + ".bin");
-  EXPECT_EQ(message, spoilt(good, bad)) << bad.name;
+  EXPECT_EQ(message, spoilt(good, bad, workers)) << bad.name;
   EXPECT_NE(message, good) << bad.name;
   return message;
 }

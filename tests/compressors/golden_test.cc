@@ -16,6 +16,8 @@
 namespace thinwire::testing {
 namespace {
 
+constexpr std::size_t kWorkers = 2;
+
 // bytes: of what arrives by each collective, by the formulas of docs/wire_format.md.
 struct Good {
   std::string name;
@@ -35,8 +37,8 @@ const std::vector<Good>& good_files() {
       {"coordinates", "coordinates", {2 * 16, 2 * 8 * 12, 2 * 4 * 64}},
       {"sparcml", "sparcml", {2 * 2 * 4, 2 * 8 * 64, 16, 2 * 8 * 70}},
       {"omnireduce", "omnireduce:block=16", {16, 2 * (8 + 12), 2 * 4 * 78, 2 * 4 * 78}},
-      {"qsgd_v1", "qsgd:bits=4,reduce=gather", {2 * (8 + 1 + 4 + 180 + 4 + 7)}},
-      {"qsgd_v1_sum", "qsgd:bits=4,reduce=sum", {2 * 4, 4 * (60 + 3)}},  // fields of 5 bits, 6 in a word
+      {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
+      {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {2 * 4, 4 * (60 + 3)}},  // fields of 5 bits, 6 in a word
   };
   return files;
 }
@@ -69,14 +71,15 @@ const std::vector<Bad>& bad_files() {
       {"sparcml_bad_within_entry", "sparcml", 1048, {4}},
       {"sparcml_bad_sums_index", "sparcml", 1056, {0xff, 0xff, 0xff, 0xff}},
       {"omnireduce_bad_flag", "omnireduce", 36, {2}},
-      // Worker 1's message begins at 204: eight bytes of header, one of bitmap, a's step.
-      {"qsgd_v1_bad_wire_id", "qsgd_v1", 204, {16}},
-      {"qsgd_v1_bad_version", "qsgd_v1", 205, {2}},
-      {"qsgd_v1_bad_flags", "qsgd_v1", 206, {2}},
-      {"qsgd_v1_bad_elements", "qsgd_v1", 208, {0}},
-      {"qsgd_v1_bad_step", "qsgd_v1", 213, {0, 0, 0x80, 0xbf}},            // -1
-      {"qsgd_v1_bad_step_nan", "qsgd_v1", 213, {0, 0, 0xc0, 0x7f}},
-      {"qsgd_v1_bad_large_step", "qsgd_v1", 213, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
+      // Worker 1's message begins at 208: twelve bytes of header, one of bitmap, a's step.
+      {"qsgd_v2_bad_wire_id", "qsgd_v2", 208, {16}},
+      {"qsgd_v2_bad_version", "qsgd_v2", 209, {1}},
+      {"qsgd_v2_bad_flags", "qsgd_v2", 210, {2}},
+      {"qsgd_v2_bad_elements", "qsgd_v2", 212, {0}},
+      {"qsgd_v2_bad_checksum", "qsgd_v2", 216, {0}},
+      {"qsgd_v2_bad_step", "qsgd_v2", 221, {0, 0, 0x80, 0xbf}},            // -1
+      {"qsgd_v2_bad_step_nan", "qsgd_v2", 221, {0, 0, 0xc0, 0x7f}},
+      {"qsgd_v2_bad_large_step", "qsgd_v2", 221, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
   };
   return files;
 }
@@ -180,9 +183,9 @@ TEST(Golden, LosslessOnesHoldTheExactMean) {
 }
 
 TEST(Golden, SpoiltExchangesAreRefused) {
-  if (std::getenv("THINWIRE_WRITE_GOLDEN")) write_missing(bad_files());
+  if (std::getenv("THINWIRE_WRITE_GOLDEN")) write_missing(bad_files(), kWorkers);
   for (const Bad& bad : bad_files())
-    EXPECT_THROW(decoded(file_named(bad.good, good_files()).spec, read_bad(bad)), PayloadError) << bad.name;
+    EXPECT_THROW(decoded(file_named(bad.good, good_files()).spec, read_bad(bad, kWorkers)), PayloadError) << bad.name;
 }
 
 TEST(Golden, NoFileIsLeftOut) {

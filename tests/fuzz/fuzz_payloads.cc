@@ -1,6 +1,6 @@
-// Messages of every row whose codes are gathered: whatever peers send, a reduction ends with PayloadError, with a bucket
-// that is said not to be finite (both leave the memory as it was), or with finite means; and its memory can be saved and
-// loaded.
+// Messages of every row whose codes are gathered, with right checksums and wrong ones: whatever peers send, a reduction ends with
+// PayloadError, with a bucket that is said not to be finite (both leave the memory as it was), or with finite means; and its
+// memory can be saved and loaded.
 #include <cmath>
 #include <map>
 

@@ -9,6 +9,7 @@
 
 #include "fuzz/fuzz_input.h"
 #include "reducer/deliver.h"
+#include "reducer/reseal.h"
 #include "reducer/sample_gradients.h"
 #include "thinwire/thinwire.h"
 
@@ -92,7 +93,10 @@ class SpoiltGroup {
     testing::deliver(posted);
     const Collective& spoilt = posted[victim_];
     const bool is_root = spoilt.kind == CollectiveKind::kBroadcast && static_cast<std::size_t>(spoilt.root) == victim_;
-    if (!is_root) input.spoil(spoilt.result.empty() ? spoilt.data : spoilt.result);
+    if (is_root) return;
+    const std::span<std::byte> arrived = spoilt.result.empty() ? spoilt.data : spoilt.result;
+    // Else nothing that is spoilt would come past the checksums.
+    testing::spoil_and_reseal(arrived, posted.size(), [&](std::span<std::byte> bytes) { input.spoil(bytes); });
   }
 
   std::size_t victim_;

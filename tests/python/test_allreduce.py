@@ -68,9 +68,9 @@ def test_threads_as_workers(spec):
 
 
 def test_traffic_is_what_the_formula_says():
-    """Bits of CASQ's message, sent to two others: 8 (8 + ceil(c/8)) + 32 2^b c + b n, in three buckets of c = 4 chunks."""
+    """Bits of CASQ's message, sent to two others: 8 (12 + ceil(c/8)) + 32 2^b c + b n, in three buckets of c = 4 chunks."""
     report = succeed_in_json("allreduce", "--workers", 3, "--compressor", "casq:bits=2,reduce=gather", *SMALL)
-    bucket = 8 + 1 + 4 * 4 * 4 + 2 * 100_000 / 8
+    bucket = 12 + 1 + 4 * 4 * 4 + 2 * 100_000 / 8
     assert report["traffic_bytes"] == pytest.approx(3 * bucket * 2, rel=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_a_layouts_parameters_fill_buckets(tmp_path):
     report = succeed_in_json(*arguments, "--layout", layout, "--lanes", 2, "--warm-up", 2)
     assert (report["elements"], report["warm_up"]) == (300_000, 2)
     # Buckets of 100,000, 150,000 and 50,000 elements, of 4, 5 and 2 chunks, sent to one other.
-    assert report["traffic_bytes"] == pytest.approx(sum(8 + 1 + 16 * c + n / 4 for n, c in [(100_000, 4), (150_000, 5),
+    assert report["traffic_bytes"] == pytest.approx(sum(12 + 1 + 16 * c + n / 4 for n, c in [(100_000, 4), (150_000, 5),
                                                                                             (50_000, 2)]), rel=1e-3)
     assert "--elements" in fail(2, *arguments, "--layout", layout, "--elements", 300_000)
     assert "nowhere" in fail(1, *arguments, "--layout", "nowhere.json")

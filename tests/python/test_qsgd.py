@@ -62,7 +62,7 @@ def test_codes_of_every_worker(norm, bits, workers):
         decoded = round_randomly(gradient, steps, 5, rank, levels).astype(numpy.float32) * (numpy.float32(1 / workers) * steps)
         expected += decoded
     numpy.testing.assert_array_equal(mean, expected)
-    assert figures["payload_bytes"] == 8 + 1 + 4 * 3 + (1300 * bits + 7) // 8
+    assert figures["payload_bytes"] == 12 + 1 + 4 * 3 + (1300 * bits + 7) // 8
 
 
 @pytest.mark.parametrize("norm", ["max", "l2"])

@@ -314,7 +314,7 @@ std::size_t casq_message_bytes(std::size_t elements, const std::string& spec, st
     if (buckets > 0) codes += 2 * clusters;
     if (value_in(canonical, "scope") == "block") codes += 2 * ((own + 511) / 512);
   }
-  return 8 + (chunks + 7) / 8 + codes;
+  return 12 + (chunks + 7) / 8 + codes;
 }
 
 std::size_t bits_of(const std::string& spec) { return std::stoul(value_in(canonical_spec(spec), "bits")); }
@@ -326,7 +326,7 @@ std::size_t qsgd_message_bytes(std::size_t elements, std::size_t bits, std::size
     const std::size_t part = std::min<std::size_t>(32768, elements - first);
     codes += 4 * ((part + 511) / 512) + (part * bits + 7) / 8;
   }
-  return 8 + (chunks + 7) / 8 + codes;
+  return 12 + (chunks + 7) / 8 + codes;
 }
 
 // What two workers' levels take as fields of words, with the shared norms.

@@ -1,8 +1,8 @@
 // Random trials in which one worker fails at a random collective: every other worker ends with an error, soon, or with the
 // right mean where that can still be had; never with a wrong one; and every worker's memory can be saved and loaded.
 //
-// Of the bytes of a message only the header and the tables can tell that they were changed. A code that became another
-// code, and a sum that became another sum, are values like others; trials spoil headers.
+// Gathered messages of codes have a checksum, and any of their bits may be spoilt. A sum that became another sum is a value
+// like others: no trial spoils one.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -73,7 +73,7 @@ class Drawing {
     return Layout(std::move(parameters));
   }
 
-  // Any row, with any of its parameters' values; where a header is to be spoilt, rows whose gathered messages have one.
+  // Any row, with any of its parameters' values; where a message is to be spoilt, rows whose gathered messages have a checksum.
   std::string spec(Fault fault) {
     const CompressorInfo* drawn = &compressors()[below(compressors().size())];
     while (fault == Fault::kCorrupt && drawn->unit != Unit::kElement) drawn = &compressors()[below(compressors().size())];
@@ -159,11 +159,10 @@ class FaultyCommunicator : public Communicator {
     real_.perform(other);
   }
 
-  // A byte of the header in the message of some worker; not the flag, which says the same of a bucket that is not finite.
+  // Some bits of a byte, anywhere in the message of some worker.
   void corrupt(const Collective& collective) const {
-    constexpr std::size_t kChecked[] = {0, 1, 3, 4, 5, 6, 7};
-    const std::size_t message = collective.result.size() / workers() * (trial_.seed % workers());
-    collective.result[message + kChecked[trial_.seed / 8 % 7]] ^= std::byte{0x81};
+    std::mt19937 random(trial_.seed);
+    collective.result[random() % collective.result.size()] ^= static_cast<std::byte>(1 + random() % 255);
   }
 
   std::size_t workers() const { return static_cast<std::size_t>(world_size()); }

@@ -2,13 +2,17 @@
 #include <cmath>
 #include <cstring>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reducer/reseal.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
 
 namespace thinwire::testing {
 namespace {
+
+using ::testing::AllOf, ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
 
 // Plays the second of two workers: sends what `spoil` makes of this worker's own payload.
 template <class Spoil>
@@ -43,49 +47,77 @@ class ForeignBytes : public ::testing::TestWithParam<std::string> {
   }
   std::vector<float> input() const { return make_gradients("laplace", 1, layout_.elements())[0]; }
 
+  std::size_t message_bytes() {
+    std::size_t bytes = 0;
+    error_of([&](std::span<std::byte> message) { bytes = message.size(); });
+    return bytes;
+  }
+
+  // With what a step ends after the other worker's message was spoilt: an error, which leaves the memory as it was, or a finite
+  // mean and no error, or a bucket that is said not to be finite.
+  template <class Spoil>
+  std::string error_of(const Spoil& spoil) {
+    Reducer reducer(layout_, options_);
+    reducer.load_state(state_);
+    std::vector<float> gradient = input();
+    try {
+      reduce_with_spoilt_peer(reducer, gradient, spoil);
+    } catch (const PayloadError& error) {
+      const auto after = reducer.state();
+      for (std::size_t p = 0; p < after.size(); ++p) {
+        EXPECT_EQ(after[p].residual, state_[p].residual);
+        EXPECT_EQ(after[p].steps, state_[p].steps);
+      }
+      return error.what();
+    }
+    const bool flagged = reducer.counters().non_finite > 0;
+    for (const float value : gradient) EXPECT_TRUE(flagged || std::isfinite(value));
+    return "";
+  }
+
   const Layout layout_{{{"a", {40, 30}}, {"b", {70}}}};
   ReducerOptions options_;
   std::unique_ptr<Reducer> warm_up_;
   std::vector<ParameterState> state_;
 };
 
-// Every byte of the message, all bits flipped: an error that leaves the residual alone, or a finite mean.
-TEST_P(ForeignBytes, EveryByteIsRefusedOrDecodedToSomethingFinite) {
-  int refused = 0;
-  for (std::size_t position = 0;; ++position) {
-    Reducer reducer(layout_, options_);
-    reducer.load_state(state_);
-    std::vector<float> gradient = input();
-    bool beyond = false;
-    try {
-      reduce_with_spoilt_peer(reducer, gradient, [&](std::span<std::byte> message) {
-        beyond = position >= message.size();
-        if (!beyond) message[position] ^= std::byte{0xff};
-      });
-      const bool flagged = reducer.counters().non_finite > 0;
-      for (const float value : gradient) ASSERT_TRUE(flagged || std::isfinite(value)) << position;
-    } catch (const PayloadError&) {
-      ++refused;
-      const auto after = reducer.state();
-      for (std::size_t p = 0; p < after.size(); ++p) {
-        ASSERT_EQ(after[p].residual, state_[p].residual) << position;
-        ASSERT_EQ(after[p].steps, state_[p].steps);
+// Every byte of a message, with the lowest, the highest, or all of its bits changed.
+TEST_P(ForeignBytes, EveryChangeIsRefused) {
+  const std::size_t bytes = message_bytes();
+  for (std::size_t position = 0; position < bytes; ++position)
+    for (const auto flip : {std::byte{0x01}, std::byte{0x80}, std::byte{0xff}}) {
+      const std::string error = error_of([&](std::span<std::byte> message) { message[position] ^= flip; });
+      ASSERT_THAT(error, HasSubstr("the message of worker 1")) << position;
+      if (position >= kChecksumAt) {
+        ASSERT_THAT(error, HasSubstr("was changed on its way")) << position;
       }
     }
-    if (beyond) break;
+}
+
+// What another encoder might send: every byte of the message, all bits flipped, under a right checksum.
+TEST_P(ForeignBytes, EveryByteIsRefusedOrDecodedToSomethingFinite) {
+  const std::size_t bytes = message_bytes();
+  std::size_t refused = 0;
+  for (std::size_t position = 0; position < bytes; ++position) {
+    const std::string error = error_of([&](std::span<std::byte> message) {
+      spoil_and_reseal(message, 1, [&](std::span<std::byte> all) { all[position] ^= std::byte{0xff}; });
+    });
+    refused += error.empty() ? 0 : 1;
+    if (position >= kSealedHeader) {
+      ASSERT_THAT(error, Not(HasSubstr("on its way"))) << position;
+    }
   }
-  EXPECT_GE(refused, 7);  // the header's bytes at least
+  EXPECT_GE(refused, kSealedHeader);
+  EXPECT_LT(refused, bytes / 2);  // codes are never refused
 }
 
 TEST_P(ForeignBytes, NotANumberInATableIsRefused) {
-  Reducer reducer(layout_, options_);
-  std::vector<float> gradient = input();
-  EXPECT_THROW(reduce_with_spoilt_peer(reducer, gradient,
-                                       [](std::span<std::byte> message) {
-                                         const float nan = std::nanf("");
-                                         std::memcpy(message.data() + 9, &nan, sizeof nan);
-                                       }),
-               PayloadError);
+  const std::string error = error_of([](std::span<std::byte> message) {
+    const float nan = std::nanf("");
+    std::memcpy(message.data() + kSealedHeader + 1, &nan, sizeof nan);
+    reseal(message);
+  });
+  EXPECT_THAT(error, AllOf(Not(IsEmpty()), Not(HasSubstr("on its way"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryGathered, ForeignBytes, ::testing::ValuesIn(gathering_specs()));

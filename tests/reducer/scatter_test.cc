@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reducer/reseal.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
 
@@ -76,11 +77,11 @@ TEST(Scatter, TheMeanOfManyStepsIsExact) {
   EXPECT_LT(error / energy, 0.05);
 }
 
-// Flips the bits of one byte of what worker 1 sends, in the collectives of one kind.
+// Flips the bits of one byte of what worker 1 sends, in the collectives of one kind, and with `reseals` makes its checksum right.
 class SpoilingCommunicator : public Communicator {
  public:
-  SpoilingCommunicator(Communicator& real, CollectiveKind kind, std::size_t position)
-      : real_(real), kind_(kind), position_(position) {}
+  SpoilingCommunicator(Communicator& real, CollectiveKind kind, std::size_t position, bool reseals)
+      : real_(real), kind_(kind), position_(position), reseals_(reseals) {}
   int rank() const override { return real_.rank(); }
   int world_size() const override { return real_.world_size(); }
   void abandon() noexcept override { real_.abandon(); }
@@ -88,44 +89,71 @@ class SpoilingCommunicator : public Communicator {
     real_.perform(collective);
     if (collective.kind != kind_) return;
     const auto foreign = collective.result.last(collective.result.size() / 2);
-    if (position_ < foreign.size()) foreign[position_] ^= std::byte{0xff};
+    if (position_ >= foreign.size()) return;
+    const auto flip = [this](std::span<std::byte> message) { message[position_] ^= std::byte{0xff}; };
+    if (reseals_)
+      spoil_and_reseal(foreign, 1, flip);
+    else
+      flip(foreign);
   }
 
  private:
   Communicator& real_;
   CollectiveKind kind_;
   std::size_t position_;
+  bool reseals_;
 };
 
-TEST(Scatter, SpoiltBytesAreRefusedOrDecodedToSomethingFinite) {
-  const Layout layout({{"a", {40, 30}}, {"b", {70}}, {"c", {200}}});
-  ReducerOptions options{.compressor = "casq:reduce=scatter", .world_size = 2};
-  Workers first(layout, 2, options);
-  const Gradients inputs = make_gradients("laplace", 2, layout.elements());
-  Gradients warm_up = inputs;
-  first.step(warm_up);
-  int refused = 0;
-  for (const CollectiveKind kind : {CollectiveKind::kScatter, CollectiveKind::kGather})
-    for (std::size_t position = 0; position < 360; position += position < 64 ? 1 : 13) {
-      Workers workers(layout, 2, options);
-      for (int rank = 0; rank < 2; ++rank) workers.reducer(rank).load_state(first.reducer(rank).state());
-      Gradients gradients = inputs;
-      try {
-        in_parallel(2, [&](int rank, Communicator& communicator) {
-          SpoilingCommunicator spoiling(communicator, kind, rank == 0 ? position : static_cast<std::size_t>(-1));
-          Reduction reduction = workers.reducer(rank).reduce(parameters_of(layout, gradients[static_cast<std::size_t>(rank)]));
-          run(reduction, spoiling);
-        });
-        const bool flagged = workers.reducer(0).counters().non_finite > 0;
-        for (const float value : gradients[0]) ASSERT_TRUE(flagged || std::isfinite(value)) << position;
-        for (const float value : workers.residual(0)) ASSERT_TRUE(std::isfinite(value)) << position;
-      } catch (const PayloadError&) {
-        ++refused;
-        EXPECT_EQ(workers.residual(0), first.residual(0)) << position;
-      }
+class SpoiltShards : public ::testing::TestWithParam<CollectiveKind> {
+ protected:
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+  static constexpr std::size_t kShardBytes = 12 + 1 + 2 * 16 + 300 + 50;  // of a and c, with two bits an entry
+
+  SpoiltShards() : first_(layout_, 2, options_) {
+    Gradients warm_up = inputs_;
+    first_.step(warm_up);
+  }
+
+  // Whether worker 0 refuses a message with one byte changed, which leaves its residual as it was; else its mean is finite.
+  bool refuses(std::size_t position, bool reseals) {
+    Workers workers(layout_, 2, options_);
+    for (int rank = 0; rank < 2; ++rank) workers.reducer(rank).load_state(first_.reducer(rank).state());
+    Gradients gradients = inputs_;
+    try {
+      in_parallel(2, [&](int rank, Communicator& communicator) {
+        SpoilingCommunicator spoiling(communicator, GetParam(), rank == 0 ? position : kNowhere, reseals);
+        Reduction reduction = workers.reducer(rank).reduce(parameters_of(layout_, gradients[static_cast<std::size_t>(rank)]));
+        run(reduction, spoiling);
+      });
+    } catch (const PayloadError&) {
+      EXPECT_EQ(workers.residual(0), first_.residual(0)) << position;
+      return true;
     }
-  EXPECT_GE(refused, 14);  // both headers' bytes at least
+    const bool flagged = workers.reducer(0).counters().non_finite > 0;
+    for (const float value : gradients[0]) EXPECT_TRUE(flagged || std::isfinite(value)) << position;
+    for (const float value : workers.residual(0)) EXPECT_TRUE(std::isfinite(value)) << position;
+    return false;
+  }
+
+  // Worker 0 owns a and c and worker 1 owns b, whose shard is padded to the longest.
+  const Layout layout_{{{"a", {40, 30}}, {"b", {70}}, {"c", {200}}}};
+  const ReducerOptions options_{.compressor = "casq:reduce=scatter", .world_size = 2};
+  const Gradients inputs_ = make_gradients("laplace", 2, layout_.elements());
+  Workers first_;
+};
+
+TEST_P(SpoiltShards, AreRefused) {
+  for (std::size_t position = 0; position < kShardBytes; ++position) EXPECT_TRUE(refuses(position, false)) << position;
 }
+
+TEST_P(SpoiltShards, SealedAgainAreRefusedOrDecodedToSomethingFinite) {
+  std::size_t refused = 0;
+  for (std::size_t position = 0; position < kShardBytes; ++position) refused += refuses(position, true) ? 1 : 0;
+  EXPECT_GE(refused, kSealedHeader);
+  EXPECT_LT(refused, kShardBytes / 2);  // codes, and zeros behind the shorter shard, are never refused
+}
+
+INSTANTIATE_TEST_SUITE_P(Rounds, SpoiltShards, ::testing::Values(CollectiveKind::kScatter, CollectiveKind::kGather));
 
 }  // namespace
 }  // namespace thinwire::testing

@@ -141,7 +141,7 @@ TEST(S2Bits, AStageCostsTheBitmapAndItsOwn) {
   const std::size_t elements = union_rows(inputs) * kRow;
   ASSERT_LT(elements, 32768u);
   const std::size_t bitmap = 4 * (UnionHeader::kWords + (kRows + 31) / 32);
-  EXPECT_EQ(workers.reducer(0).counters().payload_bytes, bitmap + 8 + 1 + 16 + (2 * elements + 7) / 8);
+  EXPECT_EQ(workers.reducer(0).counters().payload_bytes, bitmap + 12 + 1 + 16 + (2 * elements + 7) / 8);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST(Trial, FiguresAreWhatTheyAreCalled) {
   EXPECT_EQ(report.per_step[0].rounds, 2);
   EXPECT_EQ(report.per_step[1].rounds, 1);
   EXPECT_EQ(report.per_step[0].setup_bytes, 3584);
-  EXPECT_EQ(report.total.payload_bytes, 8 + 1 + 16 + 1250);
+  EXPECT_EQ(report.total.payload_bytes, 12 + 1 + 16 + 1250);
   EXPECT_DOUBLE_EQ(*report.total.bits_per_element, 8 * report.total.payload_bytes / kElements);
   EXPECT_DOUBLE_EQ(report.per_step[1].traffic_bytes, 2 * report.total.payload_bytes);  // to each of two others
 
