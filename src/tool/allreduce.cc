@@ -174,9 +174,9 @@ class Measurement {
     for (std::size_t i = 0; i < tried.size(); ++i) {
       if (!options_.lanes) tried[i].lanes = choose_lanes(*figures_.cost, tried[i].buckets, kMostChosenLanes);
       divisions[i].lanes = static_cast<std::size_t>(tried[i].lanes);
-      tried[i].seconds = std::numeric_limits<double>::infinity();
     }
-    if (tried.size() == 1) return void(tried[0].seconds = 0);
+    if (tried.size() == 1) return;  // nothing to compare
+    for (TriedDivision& each : tried) each.seconds = std::numeric_limits<double>::infinity();
     for (int round = 0; round < kTrials; ++round)
       for (std::size_t i = 0; i < tried.size(); ++i) tried[i].seconds = std::min(tried[i].seconds, pass(divisions[i]));
   }

@@ -382,6 +382,24 @@ def test_lanes_are_chosen_by_a_trial(spec):
     pool(3).run(check_lanes_are_chosen, 0.01, spec, None, given)
 
 
+def check_unusual_defaults():
+    model = ddp(bucket_cap_mb=0.01)
+    torch.set_default_dtype(torch.float64)
+    try:
+        attached(model).close()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_trial_does_not_depend_on_torchs_defaults():
+    pool(2).run(check_unusual_defaults)
+
+
+@pytest.mark.parametrize("spec", [row["name"] for row in thinwire.compressors()] + ["s2:mode=exact/casq:bits=2", "gradiveq:rate=1"])
+def test_every_compressor_stands_its_trial(spec):
+    pool(2).run(check_lanes_are_chosen, 0.01, spec, None, None)
+
+
 def test_two_buckets_need_no_trial():
     pool(2).run(check_lanes_are_chosen, 100, "casq:bits=2", None, None)
 

@@ -64,7 +64,8 @@ def _trial(compressor: str, group: dist.ProcessGroup, lanes: Lanes, threads: int
     )
     if reducer.chooses_by_link:
         lanes.run(reducer.measure_link(0))
-    noise = torch.randn(math.prod(_SHAPE), generator=torch.Generator().manual_seed(rank))
+    generator = torch.Generator("cpu").manual_seed(rank)
+    noise = torch.randn(math.prod(_SHAPE), generator=generator, dtype=torch.float32, device="cpu")  # whatever the defaults are
     times = [_time(reducer, noise.clone(), lanes) for _ in range(1 + _ROUNDS)]
     return min(times[1:], key=sum)  # the first trains clusters and touches memory
 
