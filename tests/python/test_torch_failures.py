@@ -1,5 +1,6 @@
-"""A worker that raises, dies, stands still or receives spoilt bytes ends the others' backward pass too, with an error,
-within the timeout; one that is late does not. Whatever the end, what the others remember can be saved and is good."""
+"""A worker that raises, dies, stands still, sends too much or too little, or receives spoilt bytes ends the others' backward
+pass too, with an error, within the timeout; one that is late does not. Whatever the end, what the others remember can be
+saved and is good."""
 
 import os
 import signal
@@ -24,8 +25,9 @@ SPECS = ["casq:bits=2", "casq:bits=2,reduce=scatter"]
 def begin(spec=SPECS[0], timeout=TIMEOUT):
     """A model in the middle of its training: DDP has rebuilt its buckets."""
     model = ddp()
-    # One message a bucket, so that a parameter's memory changes with its steps and not before.
-    attachment = thinwire.torch.attach(model, spec, timeout=timeout, small_uncompressed=False)
+    # One message a bucket, so that a parameter's memory changes with its steps and not before. Fewer lanes than buckets, so that
+    # one that fails in its first bucket leaves others to be waited for.
+    attachment = thinwire.torch.attach(model, spec, timeout=timeout, small_uncompressed=False, lanes=2)
     for step in range(3):
         backward(model, batch(step, dist.get_rank()))
     return model, attachment
@@ -112,15 +114,40 @@ def after_every_collective(attachment, action):
         lane._communicator.perform = perform
 
 
-def spoil(collective):
-    if collective.kind in ("gather", "scatter"):
-        torch.from_dlpack(collective.result)[0] ^= 1
+def receive_spoilt_bytes(bad_rank, spec, place):
+    def spoil(collective):
+        if collective.kind in ("gather", "scatter"):
+            torch.from_dlpack(collective.result)[place] ^= 1
 
-
-def receive_spoilt_bytes(bad_rank, spec):
     model, attachment = begin(spec)
     if dist.get_rank() == bad_rank:
         after_every_collective(attachment, spoil)
+    outcome = fails(model, attachment)
+    further_use(model, attachment)
+    return outcome
+
+
+class OtherLength:
+    """A collective like another one, of as many times its elements."""
+
+    def __init__(self, collective, times):
+        self.kind, self.root = collective.kind, collective.root
+        self.data, self.result = (
+            torch.zeros(int(times * like.numel()), dtype=like.dtype)
+            for like in (torch.from_dlpack(collective.data), torch.from_dlpack(collective.result))
+        )
+
+
+def send_another_length(bad_rank, spec, times):
+    model, attachment = begin(spec)
+    if dist.get_rank() == bad_rank:
+        for lane in attachment._lanes._lanes:
+
+            def perform(collective, real=lane._communicator.perform):
+                real(OtherLength(collective, times))
+                real(collective)
+
+            lane._communicator.perform = perform
     outcome = fails(model, attachment)
     further_use(model, attachment)
     return outcome
@@ -175,15 +202,31 @@ def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how, sp
         assert seconds < 2 * TIMEOUT + 2
 
 
+@pytest.mark.parametrize(("place", "said"), [(0, "is not of the format agreed on"), (-1, "was changed on its way")])
 @pytest.mark.parametrize("spec", SPECS)
-def test_spoilt_bytes_are_refused_and_end_the_others(own_pool, spec):
-    outcomes = own_pool.run(receive_spoilt_bytes, 1, spec)
-    assert outcomes[1][0] == PayloadError.__name__ and "is not of the format agreed on" in outcomes[1][1]
+def test_spoilt_bytes_are_refused_and_end_the_others(own_pool, spec, place, said):
+    outcomes = own_pool.run(receive_spoilt_bytes, 1, spec, place)
+    assert outcomes[1][0] == PayloadError.__name__ and said in outcomes[1][1]
     for rank in (0, 2):
         kind, text, seconds = outcomes[rank]
         assert kind == PeerError.__name__ and "another worker" in text
         assert seconds < TIMEOUT + 2
     assert own_pool.close() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("times", [0.5, 2])
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_message_of_another_length_ends_all(own_pool, spec, times):
+    """With an error, or with Gloo's word on stderr: it ends a process that receives more than it expects."""
+    own_pool.begin(send_another_length, 1, spec, times)
+    answers = [own_pool.answer(rank, limit=60) for rank in range(3)]
+    alive = [(outcome, failure) for outcome, failure in answers if failure != "the worker is dead"]
+    assert alive
+    for outcome, failure in alive:
+        assert failure is None, failure
+        kind, _, seconds = outcome
+        assert kind in (PeerError.__name__, PayloadError.__name__)
+        assert seconds < TIMEOUT + 2
 
 
 @pytest.mark.parametrize("spec", SPECS)
