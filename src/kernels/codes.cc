@@ -371,7 +371,7 @@ struct Add {
   }
 };
 
-template <std::size_t kBits, class Operation, class Entries, bool kStream = false>
+template <std::size_t kBits, class Operation, class Entries>
 struct LookingUp {
   Entries table;
   HWY_INLINE void operator()(const std::byte* planes, float* out) const {
@@ -379,9 +379,7 @@ struct LookingUp {
     Unpacking<kBits>()(planes, codes);
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
       const auto narrow = hn::LoadU(hn::Rebind<std::uint8_t, Tag<Index>>(), codes + i * kWidth<Index>);
-      const auto v = Operation()(out, i, table[hn::PromoteTo(kIndex, narrow)]);
-      if constexpr (kStream) hn::Stream(v, Tag<float>(), out + i * kWidth<float>);
-      else store(v, out, i);
+      store(Operation()(out, i, table[hn::PromoteTo(kIndex, narrow)]), out, i);
     }
   }
 };
@@ -414,61 +412,6 @@ ClusterSums assign(std::span<const float> values, std::span<const float> thresho
 template <class Operation>
 void look_up_with(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    if constexpr (std::is_same_v<Operation, Replace>) {
-      if (reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0) {
-        const LookingUp<constant(), Operation, Table<constant()>, true> looking_up{Table<constant()>(table)};
-        const std::size_t full = out.size() / 16;
-        for (std::size_t g = 0; g < full; ++g) looking_up(PackedCodes<constant()>(packed).group(g), out.data() + 16 * g);
-        hwy::FlushStream();
-        const LookingUp<constant(), Operation, Table<constant()>, false> tail{Table<constant()>(table)};
-        if (out.size() % 16) for_each_group(out.size() % 16, tail, PackedCodes<constant()>(packed.subspan(full*2*constant())), Column(out.subspan(16*full)));
-        return;
-      }
-    }
-    if constexpr (std::is_same_v<Operation, Replace>) {
-      if (reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0) {
-        const LookingUp<constant(), Operation, Table<constant()>, true> looking_up{Table<constant()>(table)};
-        const std::size_t full = out.size() / 16;
-        for (std::size_t g = 0; g < full; ++g) looking_up(PackedCodes<constant()>(packed).group(g), out.data() + 16 * g);
-        hwy::FlushStream();
-        const LookingUp<constant(), Operation, Table<constant()>, false> tail{Table<constant()>(table)};
-        if (out.size() % 16) for_each_group(out.size() % 16, tail, PackedCodes<constant()>(packed.subspan(full*2*constant())), Column(out.subspan(16*full)));
-        return;
-      }
-    }
-    if constexpr (std::is_same_v<Operation, Replace>) {
-      if (reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0) {
-        const LookingUp<constant(), Operation, Table<constant()>, true> looking_up{Table<constant()>(table)};
-        const std::size_t full = out.size() / 16;
-        for (std::size_t g = 0; g < full; ++g) looking_up(PackedCodes<constant()>(packed).group(g), out.data() + 16 * g);
-        hwy::FlushStream();
-        const LookingUp<constant(), Operation, Table<constant()>, false> tail{Table<constant()>(table)};
-        if (out.size() % 16) for_each_group(out.size() % 16, tail, PackedCodes<constant()>(packed.subspan(full*2*constant())), Column(out.subspan(16*full)));
-        return;
-      }
-    }
-    if constexpr (std::is_same_v<Operation, Replace>) {
-      if (reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0) {
-        const LookingUp<constant(), Operation, Table<constant()>, true> looking_up{Table<constant()>(table)};
-        const std::size_t full = out.size() / 16;
-        for (std::size_t g = 0; g < full; ++g) looking_up(PackedCodes<constant()>(packed).group(g), out.data() + 16 * g);
-        hwy::FlushStream();
-        const LookingUp<constant(), Operation, Table<constant()>, false> tail{Table<constant()>(table)};
-        if (out.size() % 16) for_each_group(out.size() % 16, tail, PackedCodes<constant()>(packed.subspan(full*2*constant())), Column(out.subspan(16*full)));
-        return;
-      }
-    }
-    if constexpr (std::is_same_v<Operation, Replace>) {
-      if (reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0) {
-        const LookingUp<constant(), Operation, Table<constant()>, true> looking_up{Table<constant()>(table)};
-        const std::size_t full = out.size() / 16;
-        for (std::size_t g = 0; g < full; ++g) looking_up(PackedCodes<constant()>(packed).group(g), out.data() + 16 * g);
-        hwy::FlushStream();
-        const LookingUp<constant(), Operation, Table<constant()>, false> tail{Table<constant()>(table)};
-        if (out.size() % 16) for_each_group(out.size() % 16, tail, PackedCodes<constant()>(packed.subspan(full*2*constant())), Column(out.subspan(16*full)));
-        return;
-      }
-    }
     const LookingUp<constant(), Operation, Table<constant()>> looking_up{Table<constant()>(table)};
     for_each_group(out.size(), looking_up, PackedCodes<constant()>(packed), Column(out));
   });
