@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "compressors/casq.h"
-#include "compressors/gradiveq.h"
-#include "compressors/gradiveq_follow.h"
-#include "compressors/half.h"
-#include "compressors/none.h"
-#include "compressors/qsgd.h"
-#include "compressors/s2.h"
-#include "compressors/sparse_baselines.h"
+#include "compressors/casq/casq.h"
+#include "compressors/gradiveq/gradiveq.h"
+#include "compressors/gradiveq/gradiveq_follow.h"
+#include "compressors/quantizers/half.h"
+#include "compressors/quantizers/none.h"
+#include "compressors/quantizers/qsgd.h"
+#include "compressors/s2/s2.h"
+#include "compressors/s2/sparse_baselines.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "compressors/compressor.h"
-#include "compressors/spec_values.h"
+#include "compressors/shared/compressor.h"
+#include "compressors/shared/spec_values.h"
 #include "thinwire/registry.h"
 
 namespace thinwire {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "compressors/message.h"
+#include "compressors/shared/message.h"
 #include "kernels/statistics.h"
 #include "reducer/staging.h"
 

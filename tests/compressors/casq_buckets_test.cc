@@ -1,5 +1,5 @@
 // Tables: who goes where, what is expected of it, and that nobody does better.
-#include "compressors/casq_buckets.h"
+#include "compressors/casq/casq_buckets.h"
 
 #include <algorithm>
 #include <cmath>

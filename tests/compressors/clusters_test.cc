@@ -1,5 +1,5 @@
 // Thresholds from histograms with fewer distinct values than clusters: what empty clusters leave behind.
-#include "compressors/clusters.h"
+#include "compressors/casq/clusters.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Peeling against a slow reference, and supports' codes there and back.
-#include "compressors/peeling.h"
+#include "compressors/s2/peeling.h"
 
 #include <algorithm>
 #include <random>
@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/peeled_rows.h"
-#include "compressors/sparse_support.h"
+#include "compressors/s2/peeled_rows.h"
+#include "compressors/s2/sparse_support.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {

@@ -1,5 +1,5 @@
 // Bits for components, and codes that add up, against slow references in double precision.
-#include "compressors/transform_code.h"
+#include "compressors/gradiveq/transform_code.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/bit_allocation.h"
+#include "compressors/gradiveq/bit_allocation.h"
 
 namespace thinwire {
 namespace {

@@ -1,5 +1,5 @@
 // CASQ against slow, obvious references.
-#include "compressors/casq.h"
+#include "compressors/casq/casq.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/clusters.h"
+#include "compressors/casq/clusters.h"
 #include "kernels/statistics.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"

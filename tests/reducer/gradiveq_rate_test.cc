@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/bit_allocation.h"
+#include "compressors/gradiveq/bit_allocation.h"
 #include "reducer/gradiveq_samples.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/s2.h"
+#include "compressors/s2/s2.h"
 #include "reducer/sparse_gradients.h"
 #include "reducer/workers.h"
 #include "sanitized.h"

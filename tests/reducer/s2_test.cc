@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/peeled_rows.h"
-#include "compressors/s2.h"
+#include "compressors/s2/peeled_rows.h"
+#include "compressors/s2/s2.h"
 #include "kernels/statistics.h"
 #include "reducer/workers.h"
 #include "sanitized.h"

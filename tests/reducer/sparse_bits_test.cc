@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/peeled_rows.h"
-#include "compressors/united_rows.h"
+#include "compressors/s2/peeled_rows.h"
+#include "compressors/s2/united_rows.h"
 #include "reducer/sparse_gradients.h"
 #include "reducer/workers.h"
 

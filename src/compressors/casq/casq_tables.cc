@@ -1,0 +1,138 @@
+#include "compressors/casq/casq_tables.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "compressors/casq/casq_buckets.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+// Room for a chunk's entries, kept by each thread.
+struct Room {
+  std::vector<std::uint8_t> codes;
+  std::vector<float> table;
+  std::vector<double> sums, weights;
+};
+Room& room() {
+  static thread_local Room instance;
+  return instance;
+}
+
+using Counts = std::array<std::uint16_t, CasqChunk::kMostClusters>;
+
+template <class Byte>
+std::span<const std::uint8_t> unpacked(const CasqChunk& chunk, const CasqChunk::Parts<Byte>& parts) {
+  room().codes.resize(chunk.elements());
+  kernels::unpack(parts.codes, chunk.bits(), room().codes);
+  return room().codes;
+}
+
+template <class Byte>
+std::span<const std::uint16_t> read_counts(const CasqChunk& chunk, const CasqChunk::Parts<Byte>& parts, Counts& counts) {
+  std::memcpy(counts.data(), parts.counts.data(), parts.counts.size());
+  return std::span(counts).first(chunk.clusters());
+}
+
+// The scale of an entry's block.
+template <class Byte>
+float scale_at(const CasqChunk::Parts<Byte>& parts, std::size_t entry) {
+  return parts.scales.empty() ? 1 : CasqChunk::scale(parts.scales, entry / CasqChunk::kBlockElements);
+}
+
+// Bits of a cluster's values, told apart by sign, octave and sixteenth of it.
+void measure_entropy(std::span<const float> values, std::span<const std::uint8_t> codes, std::span<ClusterStatistics> clusters) {
+  constexpr int kBinShift = 19, kBinBits = 13;
+  std::vector<std::uint32_t> bins(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    bins[i] = static_cast<std::uint32_t>(codes[i]) << kBinBits | std::bit_cast<std::uint32_t>(values[i]) >> kBinShift;
+  std::sort(bins.begin(), bins.end());
+  for (std::size_t begin = 0, end; begin < bins.size(); begin = end) {
+    end = begin;
+    while (end < bins.size() && bins[end] == bins[begin]) ++end;
+    ClusterStatistics& cluster = clusters[bins[begin] >> kBinBits];
+    const double share = static_cast<double>(end - begin) / cluster.entries;
+    cluster.entropy -= share * std::log2(share);
+  }
+}
+
+std::vector<ClusterStatistics> statistics_of(std::span<const float> values, std::span<const std::uint8_t> codes,
+                                             std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts,
+                                             bool with_entropy) {
+  std::vector<ClusterStatistics> clusters(centres.size());
+  for (std::size_t c = 0; c < centres.size(); ++c) clusters[c].centre = static_cast<double>(centres[c]);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ClusterStatistics& cluster = clusters[codes[i]];
+    const double distance = static_cast<double>(values[i]) - cluster.centre * static_cast<double>(scale_at(parts, i));
+    cluster.entries += 1;
+    cluster.variance += distance * distance;
+  }
+  for (ClusterStatistics& cluster : clusters)
+    if (cluster.entries > 0) cluster.variance /= cluster.entries;
+  if (with_entropy) measure_entropy(values, codes, clusters);
+  return clusters;
+}
+
+}  // namespace
+
+float scaled(float entry, float scale) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return std::clamp(entry * scale, -kLargest, kLargest);
+}
+
+void write_tables(const CasqChunk& chunk, const CasqOptions& options, std::span<const float> values,
+                  std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts) {
+  const auto codes = unpacked(chunk, parts);
+  const bool by_entropy = options.allocate != Allocation::kOptimal && options.allocate != Allocation::kDensity;
+  const auto counts = allocate_buckets(statistics_of(values, codes, centres, parts, by_entropy), chunk.entries(),
+                                       options.allocate, options.assign);
+  std::memcpy(parts.counts.data(), counts.data(), parts.counts.size());
+
+  auto& [unused, table, sums, weights] = room();
+  sums.assign(chunk.entries(), 0);
+  weights.assign(chunk.entries(), 0);
+  BucketWalk walk(codes, counts, options.assign);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint32_t bucket = walk.next(codes[i]);
+    const auto scale = static_cast<double>(scale_at(parts, i));
+    sums[bucket] += scale * static_cast<double>(values[i]);
+    weights[bucket] += scale * scale;
+  }
+  table.assign(chunk.entries(), 0);
+  for (std::size_t b = 0; b < table.size(); ++b)
+    if (weights[b] > 0) table[b] = static_cast<float>(sums[b] / weights[b]);
+  chunk.write_table(table, parts.table);
+}
+
+void check_tables(const CasqChunk& chunk, const CasqChunk::Parts<const std::byte>& parts) {
+  Counts room_for_counts;
+  const auto counts = read_counts(chunk, parts, room_for_counts);
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  if (total != chunk.entries() || std::ranges::count(counts, 0) > 0)
+    throw PayloadError("a chunk of casq has clusters of " + std::to_string(total) + " buckets; it must be " +
+                       std::to_string(chunk.entries()) + ", and one in each cluster");
+}
+
+void decode_tables(const CasqChunk& chunk, BucketAssignment assign, const CasqChunk::Parts<const std::byte>& parts,
+                   float weight, bool add, std::span<float> mean) {
+  const auto codes = unpacked(chunk, parts);
+  Counts room_for_counts;
+  std::vector<float>& table = room().table;
+  table.resize(chunk.entries());
+  chunk.read_table(parts.table, table);
+  BucketWalk walk(codes, read_counts(chunk, parts, room_for_counts), assign);
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    const float entry = weight * scaled(table[walk.next(codes[i])], scale_at(parts, i));
+    mean[i] = add ? mean[i] + entry : entry;
+  }
+}
+
+}  // namespace thinwire

@@ -1,0 +1,29 @@
+// CASQ's second half, the sketch: entries of a cluster share its buckets, and each bucket decodes to its own mean. Plain
+// loops over entries; what is to be fast has no tables.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "compressors/casq/casq_chunk.h"
+#include "compressors/casq/casq_options.h"
+
+namespace thinwire {
+
+// Allocates the buckets and writes their numbers and means. Pre: chunk.has_tables(); codes and scales are written. centres:
+// what the clusters would decode to without tables.
+void write_tables(const CasqChunk& chunk, const CasqOptions& options, std::span<const float> values,
+                  std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts);
+
+// Throws PayloadError if the numbers of buckets do not make up the table.
+void check_tables(const CasqChunk& chunk, const CasqChunk::Parts<const std::byte>& parts);
+
+// As PieceCodec::decode.
+void decode_tables(const CasqChunk& chunk, BucketAssignment assign, const CasqChunk::Parts<const std::byte>& parts,
+                   float weight, bool add, std::span<float> mean);
+
+// A cluster's value times a block's scale. The product of a scale and a value that belongs to other blocks may leave the
+// range of float.
+float scaled(float entry, float scale);
+
+}  // namespace thinwire

@@ -1,0 +1,22 @@
+#include "compressors/gradiveq/blas_agreement.h"
+
+#include "core/fingerprint.h"
+#include "kernels/linear_algebra.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+
+void write_blas_fingerprint(std::span<std::int32_t> numbers) {
+  Fingerprint kernels;
+  kernels.add(kernels::blas_kernels());
+  numbers[0] = static_cast<std::int32_t>(kernels.value() >> 34);
+  numbers[1] = -numbers[0];
+}
+
+void check_blas_fingerprint(std::span<const std::int32_t> maxima) {
+  if (maxima[0] != -maxima[1])
+    throw PeerError("workers' processors differ, so that OpenBLAS would round differently (here it has kernels for " +
+                    kernels::blas_kernels() + "); set OPENBLAS_CORETYPE alike on all of them");
+}
+
+}  // namespace thinwire

@@ -1,0 +1,230 @@
+#include "compressors/gradiveq/gradiveq_cycle.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/bytes.h"
+#include "kernels/statistics.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+constexpr std::uint8_t kVersion = 1;
+constexpr const char* kSaved = "a saved state of gradiveq";
+
+enum Contents : std::uint8_t { kHasBasis = 1, kHasMoments = 2, kHasFound = 4, kAll = 7 };
+
+void prepare(Basis& basis) {
+  const std::size_t k = basis.slices.entries(), d = basis.dims;
+  const kernels::ConstMatrix components{basis.components.data(), d, k, k};
+  basis.rows = kernels::PackedMatrix(components);
+  basis.columns = kernels::PackedMatrix(components.transpose());
+  basis.offsets.assign(d, 0);
+  kernels::add_product(1, {basis.mean.data(), 1, k, k}, basis.columns, {basis.offsets.data(), 1, d, d});
+}
+
+void scale_back(Basis& basis, float scale) {
+  kernels::multiply(basis.mean, 1 / scale);
+  kernels::multiply(basis.deviations, 1 / scale);
+}
+
+struct BasisHeader {
+  std::uint32_t axis;
+  std::uint32_t dims;
+  std::uint32_t entries;
+};
+
+std::size_t saved_bytes(const Basis& basis) { return sizeof(BasisHeader) + 4 * GradiveqCycle::basis_numbers(basis); }
+
+void save_basis(const Basis& basis, ByteWriter& writer) {
+  writer.write(BasisHeader{static_cast<std::uint32_t>(basis.axis), static_cast<std::uint32_t>(basis.dims),
+                           static_cast<std::uint32_t>(basis.slices.entries())});
+  std::vector<float> numbers(GradiveqCycle::basis_numbers(basis));
+  GradiveqCycle::write_basis(basis, numbers);
+  writer.write_all(std::span<const float>(numbers));
+}
+
+}  // namespace
+
+GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background)
+    : parameter_(parameter), options_(options), background_(background) {}
+
+const Basis* GradiveqCycle::basis(std::uint64_t step) const {
+  return options_.schedule.uses(step) ? working_.get() : nullptr;
+}
+
+void GradiveqCycle::begin_learning(std::uint64_t step, int world_size) {
+  if (is_small()) return;
+  options_.size.world_size = world_size;
+  seen_step_ = step;
+  seen_.resize(parameter_.elements());
+}
+
+void GradiveqCycle::learn(std::uint64_t first, std::span<const float> mean) {
+  if (seen_step_) std::ranges::copy(mean, seen_.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
+const Basis* GradiveqCycle::found() {
+  if (!learned_ || !learned_->done.valid()) return nullptr;
+  learned_->done.get();
+  return learned_->basis ? &*learned_->basis : nullptr;
+}
+
+std::size_t GradiveqCycle::basis_numbers(const Basis& basis) {
+  return numbers(basis.dims, basis.slices.entries(), basis.code.has_value());
+}
+
+void GradiveqCycle::write_basis(const Basis& basis, std::span<float> numbers) {
+  auto to = numbers.begin();
+  for (const std::vector<float>* part : {&basis.components, &basis.mean, &basis.deviations}) to = std::ranges::copy(*part, to).out;
+  if (!basis.code) return;
+  to = std::ranges::transform(basis.code->widths(), to, [](int width) { return static_cast<float>(width); }).out;
+  std::ranges::copy(basis.code->steps(), to);
+}
+
+// Numbers are finite.
+void GradiveqCycle::read_code(Basis& basis, std::span<const float> numbers) const {
+  std::vector<int> widths;
+  for (const float width : numbers.first(basis.dims)) {
+    if (!(width >= 1) || width > kWidestField || width != std::floor(width) || (!widths.empty() && width > static_cast<float>(widths.back())))
+      throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' gives a component impossible bits");
+    widths.push_back(static_cast<int>(width));
+  }
+  std::vector<float> steps(numbers.begin() + static_cast<std::ptrdiff_t>(basis.dims), numbers.end());
+  const auto is_step = [](float step) { return step > 0 && step <= 8; };
+  if (!std::ranges::all_of(steps, is_step) || !std::ranges::all_of(basis.deviations, [](float deviation) { return deviation >= 0; }))
+    throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' gives a component an impossible step");
+  const auto elements = static_cast<std::size_t>(parameter_.elements());
+  basis.code.emplace(std::move(widths), std::move(steps), TransformCode::group_of(basis.slices.count(elements), elements));
+}
+
+std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const {
+  auto basis = std::make_shared<Basis>();
+  basis->axis = axis;
+  basis->dims = dims;
+  basis->slices = slices(axis);
+  const std::size_t k = basis->slices.entries();
+  if (dims == 0 || dims > k || numbers.size() != basis_numbers(dims, k))
+    throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' has " + std::to_string(dims) +
+                       " components of " + std::to_string(numbers.size()) + " numbers; its slices have " + std::to_string(k) + " entries");
+  if (!kernels::scan(numbers).finite)
+    throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' holds a number that is not finite");
+  basis->components.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(dims * k));
+  numbers = numbers.subspan(dims * k);
+  basis->mean.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(k));
+  numbers = numbers.subspan(k);
+  basis->deviations.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(dims));
+  if (options_.size.rate > 0) read_code(*basis, numbers.subspan(dims));
+  prepare(*basis);
+  return basis;
+}
+
+void GradiveqCycle::begin_step() {
+  working_ = committed_;
+  seen_step_.reset();
+}
+
+void GradiveqCycle::commit_step() {
+  committed_ = working_;
+  if (!seen_step_) return;
+  add_seen();
+  if (options_.schedule.position(*seen_step_) + 1 == options_.schedule.learn) {
+    find_in_background();
+    seen_ = {};
+  }
+  seen_step_.reset();
+}
+
+std::shared_ptr<GradiveqCycle::Learned> GradiveqCycle::fresh() const {
+  auto learned = std::make_shared<Learned>();
+  for (const Axis axis : axes_for(parameter_, options_.axis)) learned->moments.emplace_back(parameter_, axis, options_.slice);
+  return learned;
+}
+
+// The scale is a cycle's first gradient's. Later ones that are so much larger that their squares overflow spoil the moments,
+// and the parameter stays uncompressed for this cycle.
+void GradiveqCycle::add_seen() {
+  if (options_.schedule.position(*seen_step_) == 0 || !learned_ || learned_->done.valid()) learned_ = fresh();
+  const kernels::Magnitudes magnitudes = kernels::measure(seen_);
+  if (!magnitudes.finite || magnitudes.largest == 0) return;
+  if (learned_->scale == 0) learned_->scale = std::ldexp(1.0f, -std::clamp(std::ilogb(magnitudes.largest), -120, 120));
+  kernels::multiply(seen_, learned_->scale);
+  for (Moments& moments : learned_->moments) moments.add(seen_);
+}
+
+void GradiveqCycle::find_in_background() {
+  learned_->done = background_.submit([wanted = std::weak_ptr<Learned>(learned_), size = options_.size] {
+    const std::shared_ptr<Learned> learned = wanted.lock();
+    if (!learned) return;
+    learned->basis = best_basis(learned->moments, size);
+    learned->moments.clear();
+    if (learned->basis) scale_back(*learned->basis, learned->scale);
+  });
+}
+
+std::vector<std::byte> GradiveqCycle::save() const {
+  const bool finding = learned_ && learned_->done.valid();
+  if (finding) learned_->done.wait();
+  const Basis* const found = finding && learned_->basis ? &*learned_->basis : nullptr;
+  const bool learning = learned_ && !finding;
+  std::size_t bytes = 2 + (committed_ ? saved_bytes(*committed_) : 0) + (found ? saved_bytes(*found) : 0);
+  if (learning) {
+    bytes += sizeof(float);
+    for (const Moments& moments : learned_->moments) bytes += moments.saved_bytes();
+  }
+  std::vector<std::byte> saved(bytes);
+  ByteWriter writer(saved);
+  writer.write(kVersion);
+  writer.write(static_cast<std::uint8_t>((committed_ ? kHasBasis : 0) | (learning ? kHasMoments : 0) | (found ? kHasFound : 0)));
+  if (committed_) save_basis(*committed_, writer);
+  if (learning) {
+    writer.write(learned_->scale);
+    for (const Moments& moments : learned_->moments) moments.save(writer);
+  }
+  if (found) save_basis(*found, writer);
+  return saved;
+}
+
+void GradiveqCycle::load(std::span<const std::byte> saved) {
+  ByteReader reader(saved, kSaved);
+  reader.expect_version(kVersion);
+  const auto contents = reader.read<std::uint8_t>();
+  if (contents > kAll || (contents & kHasMoments && contents & kHasFound))
+    throw PayloadError(std::string(kSaved) + " says that it holds " + std::to_string(contents) + ", which is nothing known");
+  const auto load_basis = [&] {
+    const auto header = reader.read<BasisHeader>();
+    if (header.axis >= kAxes || header.dims > parameter_.elements())
+      throw PayloadError(std::string(kSaved) + " holds a basis of an unknown kind");
+    const auto axis = static_cast<Axis>(header.axis);
+    if (header.entries != slices(axis).entries())
+      throw PayloadError(std::string(kSaved) + " holds a basis for slices of " + std::to_string(header.entries) + " entries; they have " +
+                         std::to_string(slices(axis).entries()) + " now. A parameter whose shape has changed begins anew");
+    const std::size_t count = basis_numbers(header.dims, slices(axis).entries());
+    const auto bytes = reader.take(count * sizeof(float));
+    std::vector<float> numbers(count);
+    ByteReader(bytes, kSaved).read_into(std::span(numbers));
+    return read_basis(axis, header.dims, numbers);
+  };
+  std::shared_ptr<const Basis> basis;
+  std::shared_ptr<Learned> learned;
+  if (contents & kHasBasis) basis = load_basis();
+  if (contents & kHasMoments) {
+    learned = fresh();
+    learned->scale = reader.read<float>();
+    if (!(learned->scale >= 0) || !std::isfinite(learned->scale)) throw PayloadError(std::string(kSaved) + " holds an impossible scale");
+    for (Moments& moments : learned->moments) moments.load(reader);
+  }
+  if (contents & kHasFound) {
+    learned = std::make_shared<Learned>();
+    learned->basis = *load_basis();
+    std::promise<void> done;
+    done.set_value();
+    learned->done = done.get_future().share();
+  }
+  reader.expect_end();
+  committed_ = std::move(basis);
+  learned_ = std::move(learned);
+}
+
+}  // namespace thinwire

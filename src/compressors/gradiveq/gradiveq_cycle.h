@@ -1,0 +1,95 @@
+// What GradiVeQ remembers of a parameter: its basis, and at the parameter's owner what the next one is learnt from.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "compressors/gradiveq/principal_components.h"
+#include "core/background.h"
+#include "core/work.h"
+
+namespace thinwire {
+
+// A cycle's steps: `learn` in which moments are gathered, `lag` in which principal components are found, both of them
+// uncompressed, and `use` in which gradients are projected on them.
+struct Schedule {
+  std::uint64_t learn = 100;
+  std::uint64_t lag = 2;
+  std::uint64_t use = 400;
+
+  std::uint64_t position(std::uint64_t step) const { return step % (learn + lag + use); }
+  bool learns(std::uint64_t step) const { return position(step) < learn; }
+  bool uses(std::uint64_t step) const { return position(step) >= learn + lag; }
+  // The first step of a basis, before which it is sent to all workers.
+  bool swaps(std::uint64_t step) const { return position(step) == learn + lag; }
+};
+
+struct GradiveqOptions {
+  Schedule schedule;
+  std::optional<Axis> axis;  // none: chosen for each parameter
+  std::size_t slice = 576;   // most entries of a slice
+  BasisSize size;
+  std::uint64_t smallest = 4096;  // parameters of fewer elements travel uncompressed
+};
+
+class GradiveqCycle : public CompressorMemory {
+ public:
+  // `background` outlives it.
+  GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background);
+
+  // Null where the parameter travels uncompressed in this step.
+  const Basis* basis(std::uint64_t step) const;
+
+  // At the owner, in a learning step: takes part of the aggregated gradient, from element `first` on. begin_learning()
+  // comes first; then parts may come from several threads.
+  void begin_learning(std::uint64_t step, int world_size);
+  void learn(std::uint64_t first, std::span<const float> mean);
+
+  // At the owner, before a basis is used: waits for it. Null if there is none, and the parameter stays uncompressed.
+  const Basis* found();
+  // The basis of the cycle that begins; null for none.
+  void use(std::shared_ptr<const Basis> basis) { working_ = std::move(basis); }
+
+  // What is received of a basis with so many components, or throws PayloadError.
+  std::shared_ptr<const Basis> read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const;
+  static std::size_t basis_numbers(const Basis& basis);
+  std::size_t basis_numbers(std::size_t dims, std::size_t entries) const { return numbers(dims, entries, options_.size.rate > 0); }
+  static void write_basis(const Basis& basis, std::span<float> numbers);
+  Slices slices(Axis axis) const { return Slices(parameter_, axis, options_.slice); }
+
+  void begin_step() override;
+  void commit_step() override;
+  std::vector<std::byte> save() const override;
+  void load(std::span<const std::byte> saved) override;
+
+ private:
+  // Moves to the background thread when a learning phase ends.
+  struct Learned {
+    std::vector<Moments> moments;
+    float scale = 0;  // gradients are multiplied by it, a power of 2, so that their squares are floats; 0: none yet
+    std::optional<Basis> basis;
+    std::shared_future<void> done;  // valid once principal components are sought
+  };
+
+  // Components, mean and deviations; of a code widths and steps, too.
+  static std::size_t numbers(std::size_t dims, std::size_t entries, bool coded) { return dims * entries + entries + (coded ? 3 : 1) * dims; }
+  void read_code(Basis& basis, std::span<const float> numbers) const;
+  bool is_small() const { return parameter_.elements() < options_.smallest; }
+  void add_seen();
+  void find_in_background();
+  std::shared_ptr<Learned> fresh() const;
+
+  Parameter parameter_;
+  GradiveqOptions options_;
+  Background& background_;
+  std::shared_ptr<const Basis> committed_;
+  std::shared_ptr<const Basis> working_;
+  std::shared_ptr<Learned> learned_;  // null where another worker is the owner
+  std::optional<std::uint64_t> seen_step_;
+  std::vector<float> seen_;  // the aggregated gradient of a learning step, until it is committed
+};
+
+}  // namespace thinwire

@@ -1,0 +1,26 @@
+// bf16 and fp16: values are divided by the world size, rounded to 16 bits and summed by all-reduce. One round, 16 bits an
+// element, one pass each way. Dividing first keeps fp16's sum from overflowing; a single value beyond 65504 times the world
+// size becomes infinite. With feedback 16 bits a chunk more tell whether any worker used it. The sum is rounded by the engine
+// at every addition, which no residual sees.
+#pragma once
+
+#include "compressors/shared/compressor.h"
+
+namespace thinwire {
+
+class Half : public Compressor {
+ public:
+  // `type`: kBfloat16 or kFloat16.
+  explicit Half(ElementType type);
+  Exchange exchange(Work& work, Context& context) const override;
+
+ private:
+  struct Format;
+  void encode(Piece& piece, float workers, std::span<std::uint16_t> part) const;
+  bool is_finite(std::span<const std::uint16_t> sums, Context& context) const;
+
+  ElementType type_;
+  const Format* format_;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,74 @@
+// QSGD: values rounded at random to a few evenly spaced levels, so that their expectation is exact.
+//
+// Source: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: communication-efficient SGD via gradient quantization and
+// encoding", NeurIPS 2017. Symbols: a bucket v of B entries (`bucket`), b bits an entry (`bits`), s = 2^(b-1) - 1 levels of
+// each sign.
+//
+// 1. For each bucket the step D = |v|/s, with the Euclidean norm (norm=l2) as in the paper's theorem, or the largest
+//    magnitude (norm=max) as in its experiments.
+// 2. v_i / D is rounded to one of its two neighbours, so that the expectation is v_i / D. Random numbers depend on (seed,
+//    step, parameter, element, worker) alone.
+// 3. E|v' - v|^2 <= w |v|^2 with w = min(B/s^2, sqrt(B)/s) for norm=l2, min(B/(4 s^2), sqrt(B)/s) for norm=max.
+//    feedback=on needs a contraction: what is decoded is divided by 1 + w, at no bits.
+//
+// reduce=gather, scatter: 32 bits a bucket and b bits an entry, each chunk rounded up to bytes; one gather, or a scatter and
+// a gather. reduce=sum adds up inside all-reduce: workers agree on the largest |v| of each bucket (a max of 32 bits a bucket),
+// so that levels are multiples of one step and their sums are whole numbers in [-W s, W s] for W workers. They travel as
+// fields of f = bits of 2 W s, floor(32/f) in a word of 32 bits: with feedback 32 bits a chunk more tell whether anybody used it.
+// reduce=auto takes gather or sum, whichever moves fewer bits.
+//
+// Memory passes: encode reads the values twice and writes the residual once; decode writes the mean once.
+#pragma once
+
+#include "compressors/shared/compressor.h"
+#include "compressors/shared/reduce_coded.h"
+
+namespace thinwire {
+
+class Qsgd : public Compressor, private PieceCodec {
+ public:
+  static constexpr std::uint8_t kWireId = 17;
+  static constexpr std::uint8_t kWireVersion = 2;
+
+  enum class Norm : std::uint8_t { kMax, kL2 };
+  enum class Travel : std::uint8_t { kAuto, kGather, kScatter, kSum };
+  struct Options {
+    int bits = 4;              // 2 to 8
+    std::size_t bucket = 512;  // a multiple of 64, up to kChunkElements
+    Norm norm = Norm::kMax;
+    Travel travel = Travel::kAuto;
+    bool feedback = false;
+  };
+  // Throws ArgumentError for a bucket of another length.
+  explicit Qsgd(const Options& options);
+
+  Exchange exchange(Work& work, Context& context) const override;
+
+ private:
+  class Sums;
+  std::uint8_t wire_id() const override { return kWireId; }
+  std::uint8_t wire_version() const override { return kWireVersion; }
+  std::size_t encoded_bytes(const Piece& piece) const override;
+  void encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const override;
+  void check(std::span<const std::byte> encoded, const Piece& piece) const override;
+  void decode(std::span<const std::byte> encoded, const Piece& piece, float weight, bool add, std::span<float> mean) const override;
+
+  Exchange sum(Work& work, Context& context) const;
+  bool sum_sends_less(int world_size) const;
+  std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
+  std::int32_t levels() const { return (1 << (options_.bits - 1)) - 1; }
+  float norm(std::span<const float> bucket) const;
+  float step(float norm) const;
+  float shrinkage(std::size_t elements) const;
+  // Calls body(levels, first, bucket) for the levels of some neighbouring values after another, of one bucket each; not
+  // for buckets whose step is 0 or no number.
+  template <class Body>
+  void round(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const;
+  // Calls body(packed codes, step, elements) for every bucket of a code.
+  template <class Body>
+  void for_each_bucket(std::span<const std::byte> encoded, std::span<float> elements, const Body& body) const;
+
+  Options options_;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,24 @@
+// The common parameter `reduce` of gather-only compressors: by which strategy their codes are averaged.
+#pragma once
+
+#include <string_view>
+
+#include "compressors/shared/piece_codec.h"
+#include "core/context.h"
+#include "core/exchange.h"
+#include "core/work.h"
+
+namespace thinwire {
+
+enum class Reduce {
+  kGather,   // gather_and_average
+  kScatter,  // scatter_reduce
+  kAuto,     // whichever is sooner done, by the link if it is known; the same choice on every worker
+};
+
+// `text`: "gather", "scatter" or "auto".
+Reduce reduce_of(std::string_view text);
+
+Exchange reduce_coded(const PieceCodec& codec, Reduce reduce, Work& work, Context& context);
+
+}  // namespace thinwire
