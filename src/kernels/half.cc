@@ -1,9 +1,13 @@
 #include "kernels/half.h"
 
+#include <algorithm>
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/half.cc"
-#include "hwy/foreach_target.h"  // must come before the next two
+#include "hwy/foreach_target.h"  // must come before the next three
 #include "hwy/highway.h"
+#include "kernels/formats-inl.h"
 #include "kernels/groups-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -11,100 +15,12 @@ namespace thinwire::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using Half = std::uint16_t;
-using Bits = std::uint32_t;
-constexpr Tag<float> kFloat{};
-constexpr Tag<Bits> kBits{};
-constexpr hn::Rebind<Half, Tag<float>> kHalf{};
-
-HWY_INLINE Vector<Bits> bits_of(Vector<float> x) { return hn::BitCast(kBits, x); }
-HWY_INLINE Vector<float> float_of(Vector<Bits> bits) { return hn::BitCast(kFloat, bits); }
-HWY_INLINE Vector<Bits> all(Bits bits) { return hn::Set(kBits, bits); }
-
-// The two formats. encode() and decode() are between floats and halves in the low parts of 32-bit lanes. Highway's own
-// demotions are of no use here: they truncate on some targets and round on others.
-struct Bf16 {
-  static HWY_INLINE Vector<Bits> encode(Vector<float> x) {
-    const Vector<Bits> bits = bits_of(x);
-    const Vector<Bits> odd = hn::And(hn::ShiftRight<16>(bits), all(1));
-    const Vector<Bits> rounded = hn::Add(hn::Add(bits, all(0x7FFF)), odd);
-    const auto nan = hn::RebindMask(kBits, hn::IsNaN(x));  // rounding could carry it into the sign
-    return hn::ShiftRight<16>(hn::IfThenElse(nan, hn::Or(bits, all(0x400000)), rounded));
-  }
-  static HWY_INLINE Vector<float> decode(Vector<Bits> half) { return float_of(hn::ShiftLeft<16>(half)); }
-};
-
-// Integer arithmetic on halves and floats, after F. Giesen's "half to float done quick". Adding or subtracting a float
-// whose last place is the smallest fp16 denormal makes the float unit round, or normalise, denormals.
-struct PortableFp16 {
-  static constexpr int kShift = 23 - 10;                     // mantissa bits of float beyond fp16's
-  static constexpr Bits kRebias = (127 - 15) << 23;          // difference of exponent biases
-  static constexpr Bits kInfinity = 0xFF << 23;
-  static constexpr Bits kTooLarge = kRebias + (31 << 23);    // 2^16: infinity when rounded
-  static constexpr Bits kNormal = kRebias + (1 << 23);       // 2^-14: the smallest normal fp16
-  static constexpr Bits kDenormalMagic = kNormal + (kShift << 23);  // 2^-1: its last place is 2^-24
-
-  static HWY_INLINE Vector<Bits> encode(Vector<float> x) {
-    const Vector<Bits> bits = bits_of(x);
-    const Vector<Bits> magnitude = hn::And(bits, all(0x7FFFFFFF));
-    const Vector<Bits> sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
-
-    const Vector<Bits> odd = hn::And(hn::ShiftRight<kShift>(magnitude), all(1));
-    const Vector<Bits> rebiased = hn::Sub(hn::Add(magnitude, all((1 << (kShift - 1)) - 1)), all(kRebias));
-    const Vector<Bits> normal = hn::ShiftRight<kShift>(hn::Add(rebiased, odd));
-
-    const Vector<float> shifted = hn::Add(float_of(magnitude), float_of(all(kDenormalMagic)));
-    const Vector<Bits> denormal = hn::Sub(bits_of(shifted), all(kDenormalMagic));
-
-    const Vector<Bits> not_finite = hn::IfThenElse(hn::Gt(magnitude, all(kInfinity)), all(0x7E00), all(0x7C00));
-    const Vector<Bits> finite = hn::IfThenElse(hn::Lt(magnitude, all(kNormal)), denormal, normal);
-    return hn::Or(sign, hn::IfThenElse(hn::Lt(magnitude, all(kTooLarge)), finite, not_finite));
-  }
-
-  static HWY_INLINE Vector<float> decode(Vector<Bits> half) {
-    const Vector<Bits> magnitude = hn::ShiftLeft<kShift>(hn::And(half, all(0x7FFF)));
-    const Vector<Bits> sign = hn::ShiftLeft<16>(hn::And(half, all(0x8000)));
-
-    const Vector<Bits> normal = hn::Add(magnitude, all(kRebias));
-    const Vector<Bits> not_finite = hn::Or(magnitude, all(kInfinity));
-    const Vector<float> shifted = float_of(hn::Add(magnitude, all(kNormal)));
-    const Vector<Bits> denormal = bits_of(hn::Sub(shifted, float_of(all(kNormal))));
-
-    const auto is_denormal = hn::Lt(magnitude, all(1 << 23));
-    const auto is_finite = hn::Lt(magnitude, all(31 << 23));
-    const Vector<Bits> finite = hn::IfThenElse(is_denormal, denormal, normal);
-    return float_of(hn::Or(sign, hn::IfThenElse(is_finite, finite, not_finite)));
-  }
-};
-
-// Processors with AVX2 convert by instruction, and round to nearest even whatever the rounding mode.
-struct NativeFp16 {
-  static constexpr hn::Rebind<hwy::float16_t, Tag<float>> kNative{};
-  static HWY_INLINE Vector<Bits> encode(Vector<float> x) {
-    return hn::PromoteTo(kBits, hn::BitCast(kHalf, hn::DemoteTo(kNative, x)));
-  }
-  static HWY_INLINE Vector<float> decode(Vector<Bits> half) {
-    return hn::PromoteTo(kFloat, hn::BitCast(kNative, hn::TruncateTo(kHalf, half)));
-  }
-};
-
-using Fp16 = std::conditional_t<HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2, NativeFp16, PortableFp16>;
-
-template <class Format>
-HWY_INLINE Vector<float> load_half(const Half* group, std::size_t i) {
-  return Format::decode(hn::PromoteTo(kBits, hn::LoadU(kHalf, group + i * kWidth<float>)));
-}
-template <class Format>
-HWY_INLINE void store_half(Vector<float> x, Half* group, std::size_t i) {
-  hn::StoreU(hn::TruncateTo(kHalf, Format::encode(x)), kHalf, group + i * kWidth<float>);
-}
-
 template <class Format>
 struct Encoding {
   float scale;
   HWY_INLINE void operator()(const float* values, Half* half) const {
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      store_half<Format>(hn::Mul(load(values, i), hn::Set(kFloat, scale)), half, i);
+      store_as<Format>(hn::Mul(load(values, i), hn::Set(kFloat, scale)), half, i);
     }
   }
 };
@@ -114,7 +30,7 @@ struct Decoding {
   float scale;
   HWY_INLINE void operator()(const Half* half, float* values) const {
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      store(hn::Mul(load_half<Format>(half, i), hn::Set(kFloat, scale)), values, i);
+      store(hn::Mul(load_as<Format>(half, i), hn::Set(kFloat, scale)), values, i);
     }
   }
 };
@@ -124,7 +40,7 @@ struct Subtracting {
   float scale;
   HWY_INLINE void operator()(const Half* half, float* values) const {
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      const Vector<float> decoded = hn::Mul(load_half<Format>(half, i), hn::Set(kFloat, scale));
+      const Vector<float> decoded = hn::Mul(load_as<Format>(half, i), hn::Set(kFloat, scale));
       store(hn::Sub(load(values, i), decoded), values, i);
     }
   }
@@ -134,10 +50,30 @@ template <class Format>
 struct Adding {
   HWY_INLINE void operator()(const Half* half, Half* total) const {
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      store_half<Format>(hn::Add(load_half<Format>(total, i), load_half<Format>(half, i)), total, i);
+      store_as<Format>(hn::Add(load_as<Format>(total, i), load_as<Format>(half, i)), total, i);
     }
   }
 };
+
+// Magnitudes of halves, too, order like their bits.
+struct ScanningHalves {
+  Lanes<Half> largest;
+  HWY_INLINE void operator()(const Half* half) {
+    for (std::size_t i = 0; i < kVectors<Half>; ++i) {
+      const Vector<Half> magnitude = hn::And(load(half, i), hn::Set(Tag<Half>(), Half{0x7FFF}));
+      largest[i] = hn::Max(largest[i], magnitude);
+    }
+  }
+};
+
+template <class Format>
+Scan scan_as(std::span<const Half> half) {
+  ScanningHalves scanning;
+  for_each_group(half.size(), scanning, Column(half));
+  const Half bits = scanning.largest.fold([](Half a, Half b) { return std::max(a, b); });
+  const float largest = hn::GetLane(Format::decode(all(bits)));
+  return {.finite = std::isfinite(largest), .largest = largest};
+}
 
 template <class Format>
 void encode(std::span<const float> values, float scale, std::span<Half> half) {
@@ -169,6 +105,8 @@ void subtract_fp16(std::span<const Half> half, float scale, std::span<float> val
 }
 void add_bf16(std::span<const Half> half, std::span<Half> total) { add<Bf16>(half, total); }
 void add_fp16(std::span<const Half> half, std::span<Half> total) { add<Fp16>(half, total); }
+Scan scan_bf16(std::span<const Half> half) { return scan_as<Bf16>(half); }
+Scan scan_fp16(std::span<const Half> half) { return scan_as<Fp16>(half); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -186,6 +124,8 @@ HWY_EXPORT(subtract_bf16);
 HWY_EXPORT(subtract_fp16);
 HWY_EXPORT(add_bf16);
 HWY_EXPORT(add_fp16);
+HWY_EXPORT(scan_bf16);
+HWY_EXPORT(scan_fp16);
 
 void to_bf16(std::span<const float> values, float scale, std::span<std::uint16_t> half) {
   HWY_DYNAMIC_DISPATCH(to_bf16)(values, scale, half);
@@ -211,6 +151,8 @@ void add_bf16(std::span<const std::uint16_t> half, std::span<std::uint16_t> tota
 void add_fp16(std::span<const std::uint16_t> half, std::span<std::uint16_t> total) {
   HWY_DYNAMIC_DISPATCH(add_fp16)(half, total);
 }
+Scan scan_bf16(std::span<const std::uint16_t> half) { return HWY_DYNAMIC_DISPATCH(scan_bf16)(half); }
+Scan scan_fp16(std::span<const std::uint16_t> half) { return HWY_DYNAMIC_DISPATCH(scan_fp16)(half); }
 
 }  // namespace thinwire::kernels
 #endif  // HWY_ONCE

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/statistics.h"
+
 namespace thinwire::kernels {
 
 // Spans of equal length. half[i] <- round(scale * values[i]); values[i] <- half[i] * scale; and sums of halves, each
@@ -20,5 +22,9 @@ void add_fp16(std::span<const std::uint16_t> half, std::span<std::uint16_t> tota
 // values[i] -= half[i] * scale: what rounding lost, for residuals.
 void subtract_bf16(std::span<const std::uint16_t> half, float scale, std::span<float> values);
 void subtract_fp16(std::span<const std::uint16_t> half, float scale, std::span<float> values);
+
+// What scan() would return for the halves' values.
+Scan scan_bf16(std::span<const std::uint16_t> half);
+Scan scan_fp16(std::span<const std::uint16_t> half);
 
 }  // namespace thinwire::kernels

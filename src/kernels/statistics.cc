@@ -6,56 +6,15 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/statistics.cc"
-#include "hwy/foreach_target.h"  // must come before the next two
+#include "hwy/foreach_target.h"  // must come before the next three
 #include "hwy/highway.h"
 #include "kernels/groups-inl.h"
+#include "kernels/magnitudes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thinwire::kernels {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr std::int32_t kInfinityBits = 0x7F800000;
-
-HWY_INLINE Vector<std::int32_t> magnitude_bits(Vector<float> x) {
-  return hn::BitCast(Tag<std::int32_t>(), hn::Abs(x));
-}
-
-// The largest magnitude, kept as bits: magnitudes order like their bits, with infinity above all finite values and NaN
-// above infinity, and an integer maximum treats NaN alike on every target.
-class LargestMagnitude {
- public:
-  HWY_INLINE void add(std::size_t i, Vector<float> x) { bits_[i] = hn::Max(bits_[i], magnitude_bits(x)); }
-  HWY_INLINE std::int32_t bits() const {
-    Vector<std::int32_t> largest = bits_[0];
-    for (std::size_t i = 1; i < kVectors<std::int32_t>; ++i) largest = hn::Max(largest, bits_[i]);
-    return hn::GetLane(hn::MaxOfLanes(Tag<std::int32_t>(), largest));
-  }
-
- private:
-  Lanes<std::int32_t> bits_;
-};
-
-class MagnitudeSums {
- public:
-  HWY_INLINE void add(std::size_t i, Vector<float> x) {
-    largest_.add(i, x);
-    abs_[i] = hn::Add(abs_[i], hn::Abs(x));
-    squares_[i] = hn::Add(squares_[i], hn::Mul(x, x));
-  }
-  HWY_INLINE Magnitudes total() const {
-    const std::int32_t largest_bits = largest_.bits();
-    return {.largest = std::bit_cast<float>(largest_bits),
-            .sum_abs = abs_.fold(std::plus<float>()),
-            .sum_squares = squares_.fold(std::plus<float>()),
-            .finite = largest_bits < kInfinityBits};
-  }
-
- private:
-  LargestMagnitude largest_;
-  Lanes<float> abs_;
-  Lanes<float> squares_;
-};
 
 struct Measuring {
   MagnitudeSums sums;
@@ -75,13 +34,13 @@ struct Scanning {
   HWY_INLINE void operator()(const float* values) {
     for (std::size_t i = 0; i < kVectors<float>; ++i) largest.add(i, load(values, i));
   }
+  HWY_INLINE Scan total() const { return {.finite = largest.finite(), .largest = largest.value()}; }
 };
 
 Scan scan(std::span<const float> values) {
   Scanning scanning;
   for_each_group(values.size(), scanning, Column(values));
-  const std::int32_t largest_bits = scanning.largest.bits();
-  return {.finite = largest_bits < kInfinityBits, .any_nonzero = largest_bits != 0};
+  return scanning.total();
 }
 
 struct Absorbing {
@@ -118,6 +77,21 @@ struct Multiplying {
 
 void multiply(std::span<float> values, float factor) {
   for_each_group(values.size(), Multiplying{factor}, Column(values));
+}
+
+struct ScanningAndMultiplying {
+  Scanning scanning;
+  Multiplying multiplying;
+  HWY_INLINE void operator()(float* values) {
+    scanning(values);
+    multiplying(values);
+  }
+};
+
+Scan scan_and_multiply(std::span<float> values, float factor) {
+  ScanningAndMultiplying both{.scanning = {}, .multiplying = {factor}};
+  for_each_group(values.size(), both, Column(values));
+  return both.scanning.total();
 }
 
 struct SummingSquares {
@@ -186,6 +160,7 @@ namespace thinwire::kernels {
 
 HWY_EXPORT(measure);
 HWY_EXPORT(scan);
+HWY_EXPORT(scan_and_multiply);
 HWY_EXPORT(absorb);
 HWY_EXPORT(multiply);
 HWY_EXPORT(squared_norm);
@@ -194,6 +169,10 @@ HWY_EXPORT(add_to_histogram);
 Magnitudes measure(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(measure)(values); }
 
 Scan scan(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(scan)(values); }
+
+Scan scan_and_multiply(std::span<float> values, float factor) {
+  return HWY_DYNAMIC_DISPATCH(scan_and_multiply)(values, factor);
+}
 
 Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale) {
   return HWY_DYNAMIC_DISPATCH(absorb)(gradient, residual, scale);

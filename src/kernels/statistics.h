@@ -18,12 +18,14 @@ struct Magnitudes {
 };
 Magnitudes measure(std::span<const float> values);
 
-// Whether every value is finite, and whether any is not zero (-0 counts as zero, NaN as not zero).
+// Whether every value is finite, and the largest magnitude: infinity or NaN where one is not.
 struct Scan {
   bool finite = true;
-  bool any_nonzero = false;
+  float largest = 0;
 };
 Scan scan(std::span<const float> values);
+// values <- values * factor; returns what scan() would have before.
+Scan scan_and_multiply(std::span<float> values, float factor);
 
 // Error feedback's first half, in one pass over two spans of equal length: residual <- scale * gradient + residual, and
 // the residual as it was is left in `gradient`, so that it can be put back. Returns the magnitudes of the new `residual`

@@ -1,76 +1,29 @@
 #include "kernels/half.h"
 
-#include <algorithm>
-#include <bit>
 #include <functional>
 
 #include "kernels/every_target.h"
 #include "kernels/inputs.h"
+#include "kernels/plain_half.h"
+#include "kernels/plain_sums.h"
 
 namespace thinwire::kernels {
 namespace {
 
-// A 16-bit format by its definition, in double precision, beside the kernels for it.
-struct Format {
-  std::string name;
-  int mantissa_bits;
-  int smallest_exponent;  // of normal numbers
+// A 16-bit format beside the kernels for it.
+struct Format : HalfFormat {
   std::function<void(std::span<const float>, float, std::span<std::uint16_t>)> to;
   std::function<void(std::span<const std::uint16_t>, float, std::span<float>)> from;
   std::function<void(std::span<const std::uint16_t>, float, std::span<float>)> subtract;
   std::function<void(std::span<const std::uint16_t>, std::span<std::uint16_t>)> add;
-
-  int bias() const { return 1 - smallest_exponent; }
-  unsigned infinity() const { return ((2U * static_cast<unsigned>(bias())) + 1) << mantissa_bits; }
-
-  double decode(std::uint16_t half) const {
-    const unsigned magnitude = half & 0x7FFFU;
-    const double sign = half & 0x8000U ? -1 : 1;
-    if (magnitude > infinity()) return std::numeric_limits<double>::quiet_NaN();
-    if (magnitude == infinity()) return sign * std::numeric_limits<double>::infinity();
-    const int exponent = static_cast<int>(magnitude >> mantissa_bits);
-    const double mantissa = magnitude & ((1U << mantissa_bits) - 1);
-    const double leading = exponent == 0 ? 0 : std::ldexp(1, mantissa_bits);
-    return sign * std::ldexp(leading + mantissa, std::max(exponent, 1) - bias() - mantissa_bits);
-  }
-
-  // The number of last places from zero to |x|, rounded: consecutive halves have consecutive numbers.
-  std::uint16_t encode(double x) const {
-    const unsigned sign = std::signbit(x) ? 0x8000U : 0;
-    const double magnitude = std::fabs(x);
-    if (std::isinf(x)) return static_cast<std::uint16_t>(sign | infinity());
-    if (magnitude == 0) return static_cast<std::uint16_t>(sign);
-    const int exponent = std::max(std::ilogb(magnitude), smallest_exponent);
-    const double places = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
-    const unsigned half = (static_cast<unsigned>(exponent - smallest_exponent) << mantissa_bits) +
-                          static_cast<unsigned>(places);
-    return static_cast<std::uint16_t>(sign | std::min(half, infinity()));
-  }
+  std::function<Scan(std::span<const std::uint16_t>)> scan;
 };
 
-const Format kFormats[] = {{"bf16", 7, -126, to_bf16, from_bf16, subtract_bf16, add_bf16},
-                           {"fp16", 10, -14, to_fp16, from_fp16, subtract_fp16, add_fp16}};
+const Format kFormats[] = {{kBf16, to_bf16, from_bf16, subtract_bf16, add_bf16, scan_bf16},
+                           {kFp16, to_fp16, from_fp16, subtract_fp16, add_fp16, scan_fp16}};
 
 class HalfTest : public EveryTarget {};
 INSTANTIATE_TEST_SUITE_P(Targets, HalfTest, all_targets(), target_name);
-
-bool is_nan(const Format& format, std::uint16_t half) { return (half & 0x7FFFU) > format.infinity(); }
-
-void expect_float(float actual, float expected) {
-  if (std::isnan(expected)) {
-    ASSERT_TRUE(std::isnan(actual)) << actual;
-  } else {
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(actual), std::bit_cast<std::uint32_t>(expected))
-        << actual << " instead of " << expected;
-  }
-}
-void expect_half(const Format& format, std::uint16_t actual, float expected) {
-  if (std::isnan(expected)) {
-    ASSERT_TRUE(is_nan(format, actual)) << actual;
-  } else {
-    ASSERT_EQ(actual, format.encode(expected)) << "for " << expected;
-  }
-}
 
 std::vector<std::uint16_t> all_halves() {
   std::vector<std::uint16_t> halves(1 << 16);
@@ -147,14 +100,6 @@ void for_each_input(const Check& check) {
   }
 }
 
-std::vector<std::uint16_t> encoded(const Format& format, std::span<const float> values) {
-  std::vector<std::uint16_t> halves;
-  for (const float x : values) {
-    halves.push_back(std::isnan(x) ? std::uint16_t{0x7FFF} : format.encode(x));
-  }
-  return halves;
-}
-
 TEST_P(HalfTest, ToScalesInFloatAndRoundsOnce) {
   for_each_input([](const Format& format, const Buffer<float>& input) {
     for (const float scale : {1.0F, 0.3F}) {
@@ -203,6 +148,28 @@ TEST_P(HalfTest, AddRoundsTheFloatSum) {
       expect_half(format, total.span()[i], first + second);
     }
     EXPECT_TRUE(total.untouched_before());
+  });
+}
+
+TEST_P(HalfTest, ScansAsItsValuesAre) {
+  for_each_input([](const Format& format, const Buffer<float>& input) {
+    const Buffer<std::uint16_t> half(encoded(format, input.span()), 1);
+    std::vector<float> values;
+    for (const std::uint16_t bits : half.span()) values.push_back(static_cast<float>(format.decode(bits)));
+    expect_scanned(format.scan(half.span()), values);
+  });
+}
+
+TEST_P(HalfTest, ScanSeesEveryHalfAtAnyPlace) {
+  for_each_format([](const Format& format) {
+    std::vector<std::uint16_t> half(50, 0x8000);
+    for (const std::uint16_t bits : all_halves()) {
+      const std::size_t place = bits % half.size();
+      half[place] = bits;
+      const float value[] = {static_cast<float>(format.decode(bits))};
+      expect_scanned(format.scan(half), value);
+      half[place] = 0x8000;
+    }
   });
 }
 
