@@ -16,7 +16,9 @@
 
 #include "kernels/checksum.h"
 #include "kernels/codes.h"
+#include "kernels/committing.h"
 #include "kernels/half.h"
+#include "kernels/opening.h"
 #include "kernels/rows.h"
 #include "kernels/statistics.h"
 #include "kernels/targets.h"
@@ -164,6 +166,34 @@ void time_look_up(benchmark::State& state) {
   time_per_float(state, out.size(), [&] { kKernel(packed, bits, table, out); });
 }
 
+// Several workers' codes, each with a table of its own.
+class Workers {
+ public:
+  Workers(std::size_t workers, std::size_t elements, int bits) : packed_(workers, random_packed(elements, bits)) {
+    for (std::size_t w = 0; w < workers; ++w) tables_.push_back(random_floats(std::size_t{1} << bits));
+    for (std::size_t w = 0; w < workers; ++w) codes_.push_back({packed_[w], tables_[w]});
+  }
+  std::span<const Coded> codes() const { return codes_; }
+
+ private:
+  std::vector<std::vector<std::byte>> packed_;
+  std::vector<std::vector<float>> tables_;
+  std::vector<Coded> codes_;
+};
+
+void look_up_one_after_another(std::span<const Coded> codes, int bits, std::span<float> out) {
+  look_up(codes[0].packed, bits, codes[0].table, out);
+  for (const Coded& coded : codes.subspan(1)) look_up_add(coded.packed, bits, coded.table, out);
+}
+using LookUpSum = void (*)(std::span<const Coded> codes, int bits, std::span<float> out);
+template <LookUpSum kSum>
+void time_look_up_sum(benchmark::State& state) {
+  std::vector<float> out(static_cast<std::size_t>(state.range(0)));
+  const int bits = static_cast<int>(state.range(1));
+  const Workers workers(static_cast<std::size_t>(state.range(2)), out.size(), bits);
+  time_per_float(state, out.size(), [&] { kSum(workers.codes(), bits, out); });
+}
+
 // An encoder's two passes: measure a piece of a gradient in memory, and code it while it is in cache.
 void measure_and_assign(benchmark::State& state) {
   const std::vector<float> values = random_floats(kElements);
@@ -195,6 +225,86 @@ void absorb_assign_and_add(benchmark::State& state) {
   });
 }
 BENCHMARK(absorb_assign_and_add);
+
+// Codes of a gradient far larger than the caches, in pieces, and what a worker does with them.
+class Exchanged {
+ public:
+  explicit Exchanged(std::size_t workers)
+      : workers_(workers, kElements, kBits), gradient(random_floats(kElements)), residual(random_floats(kElements)) {}
+  std::span<const Coded> codes_of(std::size_t begin, std::size_t size) {
+    codes_.clear();
+    for (const Coded& all : workers_.codes())
+      codes_.push_back({all.packed.subspan(packed_bytes(begin, kBits), packed_bytes(size, kBits)), all.table});
+    return codes_;
+  }
+  static constexpr int kBits = 2;
+  static constexpr float kNegated[] = {2, 0.5, -0.5, -2};
+
+ private:
+  Workers workers_;
+  std::vector<Coded> codes_;
+
+ public:
+  std::vector<float> gradient, residual;
+  std::vector<float> values = std::vector<float>(kPiece), mean = values;
+};
+
+void commit_in_one_pass(Exchanged& all, std::size_t begin, std::size_t size) {
+  const std::span codes = all.codes_of(begin, size);
+  const std::span residual = std::span(all.residual).subspan(begin, size);
+  look_up_and_commit(codes, Exchanged::kBits, {codes[0].packed, Exchanged::kNegated}, 0.5F, 0.25F,
+                     std::span(all.gradient).subspan(begin, size), residual, residual);
+}
+void commit_step_by_step(Exchanged& all, std::size_t begin, std::size_t size) {
+  const std::span codes = all.codes_of(begin, size);
+  const std::span gradient = std::span(all.gradient).subspan(begin, size), residual = std::span(all.residual).subspan(begin, size);
+  const std::span values = std::span(all.values).first(size), mean = std::span(all.mean).first(size);
+  open(gradient, 0.5F, residual, values);
+  look_up_add(codes[0].packed, Exchanged::kBits, Exchanged::kNegated, values);
+  look_up_sum(codes, Exchanged::kBits, mean);
+  commit(mean, 0.25F, values, gradient, residual);
+}
+template <auto kCommit>
+void time_commit(benchmark::State& state) {
+  Exchanged all(static_cast<std::size_t>(state.range(0)));
+  time_per_float(state, kElements, [&] { for_each_piece(kElements, [&](std::size_t begin, std::size_t size) { kCommit(all, begin, size); }); });
+}
+BENCHMARK(time_commit<commit_in_one_pass>)->Name("commit_in_one_pass")->RangeMultiplier(2)->Range(1, 8);
+BENCHMARK(time_commit<commit_step_by_step>)->Name("commit_step_by_step")->RangeMultiplier(2)->Range(1, 8);
+
+// Two ways of error feedback at 2 bits, each worker's own encoding and four workers' codes. The old one changes gradient and residual
+// when it encodes; the new one changes them when it has all codes.
+constexpr std::size_t kWorkers = 4;
+void encode_in_place(Exchanged& all, std::size_t begin, std::size_t size, std::span<const float> thresholds, std::span<std::byte> packed) {
+  const std::span values = std::span(all.residual).subspan(begin, size);
+  benchmark::DoNotOptimize(absorb(std::span(all.gradient).subspan(begin, size), values, 0.5F));
+  benchmark::DoNotOptimize(assign(values, thresholds, Exchanged::kBits, packed));
+  look_up_add(packed, Exchanged::kBits, Exchanged::kNegated, values);
+}
+void encode_beside(Exchanged& all, std::size_t begin, std::size_t size, std::span<const float> thresholds, std::span<std::byte> packed) {
+  const std::span values = std::span(all.values).first(size);
+  benchmark::DoNotOptimize(open(std::span(all.gradient).subspan(begin, size), 0.5F, std::span(all.residual).subspan(begin, size), values));
+  benchmark::DoNotOptimize(assign(values, thresholds, Exchanged::kBits, packed));
+}
+void decode_in_place(Exchanged& all, std::size_t begin, std::size_t size) {
+  look_up_one_after_another(all.codes_of(begin, size), Exchanged::kBits, std::span(all.gradient).subspan(begin, size));
+}
+template <auto kEncode, auto kDecode>
+void time_feedback(benchmark::State& state) {
+  Exchanged all(kWorkers);
+  const std::vector<float> thresholds = even_thresholds(Exchanged::kBits);
+  std::vector<std::byte> packed(packed_bytes(kElements, Exchanged::kBits));
+  time_per_float(state, kElements, [&] {
+    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) {
+      const std::span own = std::span(packed).subspan(packed_bytes(begin, Exchanged::kBits), packed_bytes(size, Exchanged::kBits));
+      kEncode(all, begin, size, thresholds, own);
+    });
+    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) { kDecode(all, begin, size); });
+  });
+}
+BENCHMARK(time_feedback<encode_in_place, decode_in_place>)->Name("feedback_in_place");
+BENCHMARK(time_feedback<encode_beside, commit_in_one_pass>)->Name("feedback_committed_at_decode");
+BENCHMARK(time_feedback<encode_beside, commit_step_by_step>)->Name("feedback_committed_step_by_step");
 
 // An embedding of 50,000 rows of 256, of which 5 % are used: to find them, and to pack them.
 constexpr std::size_t kRows = 50'000, kRow = 256, kEvery = 20;
@@ -271,6 +381,11 @@ BENCHMARK(time_unpack)->Apply(with_bits<kMaxCodeBits>);
 BENCHMARK(time_assign)->Apply(with_bits<kMaxCodeBits>);
 BENCHMARK(time_look_up<look_up>)->Name("look_up")->Apply(with_bits<kMaxCodeBits>);
 BENCHMARK(time_look_up<look_up_add>)->Name("look_up_add")->Apply(with_bits<kMaxCodeBits>);
+void pieces_of_workers(benchmark::internal::Benchmark* bench) {
+  bench->ArgsProduct({{kPiece}, {2, 4, 8}, {1, 2, 4, 8}});
+}
+BENCHMARK(time_look_up_sum<look_up_one_after_another>)->Name("look_up_one_after_another")->Apply(pieces_of_workers);
+BENCHMARK(time_look_up_sum<look_up_sum>)->Name("look_up_sum")->Apply(pieces_of_workers);
 
 }  // namespace
 }  // namespace thinwire::kernels

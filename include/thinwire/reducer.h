@@ -34,6 +34,7 @@ struct ReducerOptions {
   int lanes = 1;                // how many reductions may be in flight at once
   int threads = 1;              // that encode and decode, with the caller, up to kMostThreads; may differ between workers
   Link link = {};               // if it is known beforehand; the same on every worker
+  bool keep_old_residuals = false;  // where failed steps are expected, as under loss scaling: they then leave residuals as they were
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
   Trace* trace = nullptr;       // where to tell what happens when; outlives the reducer
 };
@@ -62,7 +63,8 @@ struct Counters {
   double row_traffic_bytes = 0;    // of traffic_bytes, what compressors of rows sent
   std::uint64_t row_elements = 0;  // of elements, those that travelled by compressors of rows
   std::uint64_t fallbacks = 0;     // messages in which these found too few empty rows and travelled as "none" does
-  std::uint64_t non_finite = 0;    // reductions whose mean is non-finite because some worker's gradient was
+  std::uint64_t non_finite = 0;    // reductions whose mean is NaN because some worker's gradient was not finite, or a mean could not be stored
+  std::uint64_t failed_steps = 0;
   double setup_seconds = 0;
   double encode_seconds = 0;
   double wire_seconds = 0;  // from a collective's start to its result
@@ -74,8 +76,8 @@ struct Counters {
 class Reducer;
 
 // A reduction on its way. Ask next() for a collective, perform it, ask again; null means that the gradients now hold the
-// mean. Between calls the gradients belong to the reduction. Destroying it early, or an exception out of next(), leaves
-// the gradients unspecified and the residuals of unfinished messages as they were.
+// mean. Between calls the gradients belong to the reduction. Destroying it early, or an exception out of next(), fails its step
+// and leaves residuals as they were, and gradients too, unless they travel by "none", which sums in place.
 class Reduction {
  public:
   Reduction(Reduction&&) noexcept;
@@ -97,7 +99,7 @@ void run(Reduction& reduction, Communicator& communicator);
 // A worker's saved memory, in a form any framework can store.
 struct ParameterState {
   std::string name;
-  std::uint64_t steps = 0;        // reductions so far
+  std::uint64_t steps = 0;        // committed so far
   std::vector<float> residual;    // empty: none yet, or no feedback
   std::vector<std::byte> memory;  // the compressor's own, e.g. trained thresholds; versioned
 };
@@ -107,6 +109,20 @@ class Reducer {
   // Throws ArgumentError.
   Reducer(Layout layout, ReducerOptions options);
   ~Reducer();
+
+  // A step is what an optimizer applies, or skips, as a whole: the reductions between begin_step() and end_step(), in any lanes,
+  // of each parameter at most once. A reduction outside of these is a step of its own. A step fails if in any of its reductions
+  // a worker's gradient is not finite or a mean cannot be stored in its type; all workers find that alike. Counts, what
+  // compressors remember and residuals then are as before it. The means that are finite nevertheless
+  //   - with keep_old_residuals are for nobody: the step's gradients are dropped on all workers, as plain training drops them;
+  //   - without it have been sent, and are given back to the residuals, to be sent again with the next step; an element of
+  //     every parameter's mean is made NaN, so that no optimizer uses it.
+  // So the gradients must stay where they are until end_step(), which returns false for a step that has failed.
+  // Throws ArgumentError if a step has begun already, or has not; end_step() also while a reduction is in flight.
+  void begin_step();
+  bool end_step();
+  // What belongs to the step and travels otherwise is not finite, as all workers know: the step at hand fails. For any thread.
+  void fail_step();
 
   // Starts to average some whole parameters. Every worker passes the same parameters in the same order; reductions of one
   // lane run one after another. Results do not depend on how parameters are divided among reductions. `loss_scale`:
@@ -131,7 +147,7 @@ class Reducer {
 
   Counters counters() const;
 
-  // Not while a reduction is in flight. load_state() changes nothing if it throws StateError.
+  // Throw StateError within a step or while a reduction is in flight. load_state() changes nothing if it throws StateError.
   std::vector<ParameterState> state() const;
   void load_state(std::span<const ParameterState> states);
 

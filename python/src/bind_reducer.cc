@@ -95,7 +95,7 @@ BucketReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::u
 }
 
 void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
-               std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every) {
+               std::uint64_t seed, int rank, int world_size, int lanes, int threads, bool keep_old_residuals, int measure_every) {
   ReducerOptions options;
   options.compressor = std::move(compressor);
   options.rules = make_rules(std::move(rules));
@@ -105,6 +105,7 @@ void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePa
   options.world_size = world_size;
   options.lanes = lanes;
   options.threads = threads;
+  options.keep_old_residuals = keep_old_residuals;
   options.measure_every = measure_every;
   new (self) Reducer(make_layout(std::move(layout)), std::move(options));
 }
@@ -130,6 +131,7 @@ nb::dict counters_of(const Reducer& reducer) {
   result["row_elements"] = counters.row_elements;
   result["fallbacks"] = counters.fallbacks;
   result["non_finite"] = counters.non_finite;
+  result["failed_steps"] = counters.failed_steps;
   result["setup_seconds"] = counters.setup_seconds;
   result["encode_seconds"] = counters.encode_seconds;
   result["wire_seconds"] = counters.wire_seconds;
@@ -188,7 +190,7 @@ void bind_reducer(nb::module_& module) {
       .def("next", &BucketReduction::next, nb::keep_alive<0, 1>(),
            "The next collective to perform; None when the bucket holds the mean, or after close(). Releases the GIL.")
       .def("close", &BucketReduction::close,
-           "Puts back what is unfinished. Not to be left to the destructor: an exception's traceback keeps this object.");
+           "Ends what is unfinished, and fails its step. Not to be left to the destructor: an exception's traceback keeps this object.");
 
   module.def("choose_lanes",
              [](double codec_seconds, double wire_seconds, int buckets, int most) {
@@ -201,10 +203,14 @@ void bind_reducer(nb::module_& module) {
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")
       .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
            nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
-           nb::arg("threads"), nb::arg("measure_every"))
+           nb::arg("threads"), nb::arg("keep_old_residuals"), nb::arg("measure_every"))
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")
+      .def("begin_step", &Reducer::begin_step, "What is reduced until end_step() succeeds or fails as one.")
+      .def("end_step", &Reducer::end_step, nb::call_guard<nb::gil_scoped_release>(),
+           "False if the step has failed; buckets must stay where they are until then.")
+      .def("fail_step", &Reducer::fail_step, "What belongs to the step and travels otherwise is not finite, as all workers know.")
       .def("measure_link", [](Reducer& self, int lane) { return BucketReduction(std::nullopt, self.measure_link(lane)); },
            nb::arg("lane"), nb::keep_alive<0, 1>(),
            "A reduction of nothing that finds out what the link can do; by all workers, before anything else is reduced.")

@@ -361,6 +361,20 @@ const Row& row_of(const std::string& name) {
   throw ArgumentError("there is no compressor '" + name + "'; there are " + known);
 }
 
+// What a stage sends is cut anywhere, and its length may change from step to step: there are no rows or slices in it to be found again.
+void check_stage(const CompressorInfo& sender, const CompressorInfo& carrier, std::string_view spec) {
+  if (!sender.takes_stage)
+    throw ArgumentError("compressor '" + sender.name + "' takes no further stage, but '" + carrier.name + "' follows it in '" +
+                        std::string(spec) + "'");
+  if (carrier.unit == Unit::kElement) return;
+  std::string allowed;
+  for (const Row& row : rows())
+    if (row.info.unit == Unit::kElement) allowed += (allowed.empty() ? "" : ", ") + row.info.name;
+  throw ArgumentError("compressor '" + carrier.name + "' cannot carry what '" + sender.name + "' sends, as '" + std::string(spec) +
+                      "' says: it works on whole " + name_of(carrier.unit) + "s of a parameter, and a stage is handed single elements; '" +
+                      sender.name + "' can be followed by " + allowed);
+}
+
 }  // namespace
 
 const char* name_of(Aggregation aggregation) { return aggregation == Aggregation::kLinear ? "linear" : "gather"; }
@@ -395,9 +409,7 @@ ChosenCompressor make_compressor(std::string_view text) {
   // From the last stage to the first, since each is made with what follows it.
   for (auto stage = spec.stages.rbegin(); stage != spec.stages.rend(); ++stage) {
     const Row& row = row_of(stage->name);
-    if (chosen.compressor && !row.info.takes_stage)
-      throw ArgumentError("compressor '" + row.info.name + "' takes no further stage, but '" + chosen.info->name +
-                          "' follows it in '" + std::string(text) + "'");
+    if (chosen.compressor) check_stage(row.info, *chosen.info, text);
     const SpecValues values(*stage, row.info);
     canonical.stages.insert(canonical.stages.begin(), values.canonical());
     chosen.info = &row.info;

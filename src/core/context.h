@@ -73,13 +73,12 @@ class Context {
   // What the collectives awaited from now on are for.
   Purpose purpose = Purpose::kPayload;
 
-  // In: whether what this worker holds in the rest of the bucket, beyond the message at hand, is finite. A strategy adds
-  // what it finds in the message and tells all workers in the message's first round.
-  bool finite = true;
-  // In: whether any_non_finite must be found out, because residuals depend on it. If not, a NaN just stays one in a sum.
-  bool flag_needed = false;
-  // Out: some worker's bucket is not finite. Then no piece is done, and all are put back.
+  // Out: some worker's values, or a mean, are not finite, or a mean cannot be stored. All workers find the same. The exchange then
+  // ends without a commit point, and nothing was changed.
   bool any_non_finite = false;
+
+  // To be awaited before anything is changed. is_stage: of the message's Work.
+  CommitPoint commit_point(bool is_stage) const { return CommitPoint(is_stage); }
 
   Await sum(std::span<float> values) { return in_place(CollectiveKind::kSum, ElementType::kFloat32, values); }
   Await sum(std::span<std::int32_t> values) { return in_place(CollectiveKind::kSum, ElementType::kInt32, values); }

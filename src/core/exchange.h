@@ -41,6 +41,28 @@ class Await {
   Collective collective_;
 };
 
+// Awaited by an exchange where it knows all that it needs, and has changed nothing yet: from here on it awaits nothing more, cannot
+// fail, and only writes what it found. Whoever drives the exchange may let it wait until others have come as far. For the
+// outermost exchange; parts of it, whose results it still needs, do not wait.
+class CommitPoint {
+ public:
+  explicit CommitPoint(bool is_part) : is_part_(is_part) {}
+  bool await_ready() const noexcept { return is_part_; }
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> frame) noexcept {
+    frame.promise().root->pending = &kMark;
+    frame.promise().root->innermost = frame;
+  }
+  void await_resume() const noexcept {}
+
+  // Whether this, which an exchange's next() has returned, is no collective but its commit point.
+  static bool is(const Collective* pending) { return pending == &kMark; }
+
+ private:
+  static constexpr Collective kMark{};
+  bool is_part_;
+};
+
 class [[nodiscard]] Exchange {
  public:
   struct promise_type;
@@ -58,7 +80,7 @@ class [[nodiscard]] Exchange {
   }
 
   // Runs to the next collective and returns it; it must be performed before next() is called again. Null: done. Throws
-  // what the exchange throws, after which it is done. Only for the outermost exchange.
+  // what the exchange throws, after which it is done. Only for the outermost exchange. May return a commit point (CommitPoint::is).
   const Collective* next();
 
   // co_await exchange, for a named local.

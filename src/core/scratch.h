@@ -37,4 +37,12 @@ class Scratch {
   std::size_t used_ = 0;       // of the last block
 };
 
+// The first `count` elements of memory that is taken piece by piece, in order of falling alignment.
+template <class T>
+std::span<T> carve(std::span<std::byte>& room, std::size_t count) {
+  const auto taken = room.first(count * sizeof(T));
+  room = room.subspan(taken.size());
+  return {reinterpret_cast<T*>(taken.data()), count};
+}
+
 }  // namespace thinwire

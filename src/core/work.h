@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/random.h"
+#include "thinwire/collective.h"
 #include "thinwire/layout.h"
 
 namespace thinwire {
@@ -24,45 +24,65 @@ class CompressorMemory {
   virtual void load(std::span<const std::byte> saved) = 0;
 };
 
+// A gradient, or part of one, in memory of its owner: kFloat32, kBfloat16 or kFloat16.
+struct GradientSpan {
+  ElementType type = ElementType::kFloat32;
+  std::span<std::byte> bytes;
+
+  GradientSpan() = default;
+  GradientSpan(ElementType the_type, std::span<std::byte> the_bytes) : type(the_type), bytes(the_bytes) {}
+  GradientSpan(std::span<float> floats) : bytes(std::as_writable_bytes(floats)) {}
+
+  std::uint64_t size() const { return bytes.size() / element_bytes(type); }
+  GradientSpan part(std::uint64_t first, std::uint64_t count) const {
+    return {type, bytes.subspan(first * element_bytes(type), count * element_bytes(type))};
+  }
+  bool is_float() const { return type == ElementType::kFloat32; }
+  // Pre: is_float().
+  std::span<float> floats() const { return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)}; }
+};
+
 // A range of one parameter. Chunks of the grid never change, so results do not depend on buckets or messages.
 //
-// Life of a piece with feedback: `gradient` holds the gradient and `residual` what was not sent before (fresh); opening
-// adds the gradient to the residual and leaves the old residual in `gradient`, where it can be put back from (open); the
-// exchange leaves the next residual in `residual` and writes the mean to `gradient` (done). Without feedback there is no
-// residual, and values() and mean() are the same memory.
+// An exchange reads the gradient and the residual, which no encoding changes. Only past its commit point does it write the mean
+// over the gradient, and over all workers' next residuals what was not sent (shared/message.h).
 struct Piece {
   std::uint32_t parameter = 0;              // index in the layout
   const Parameter* definition = nullptr;    // of the layout: its name and shape
-  std::uint64_t step = 0;       // reductions of its parameter so far, the same number on every worker
+  std::uint64_t step = 0;       // committed steps of its parameter so far, the same number on every worker
   std::uint64_t first = 0;      // its first element within the parameter
-  std::uint64_t chunk = 0;      // its number in the grid of the whole layout
+  std::uint32_t owner = 0;      // the worker that averages it, where workers share that among them
   std::uint64_t offset = 0;     // its first element among those of its message
-  std::span<float> gradient;
-  std::span<float> residual;  // empty without feedback
+  GradientSpan gradient;
+  std::span<const float> residual;    // what was not sent before; empty without feedback
+  std::span<float> next_residual;     // where to leave what is not sent now: residual's memory, or other memory of that length
   CompressorMemory* memory = nullptr;
-  // Whether this is a worker's own gradient, or the mean of a chunk that this worker owns.
-  enum class Encoding : std::uint8_t { kFirst, kSecond } encoding = Encoding::kFirst;
   RandomSequence random = {};  // its own, of this step and worker
-  bool used = true;  // whether this worker's gradient has any non-zero value here
-  float energy = 0;  // sum of squares of the values, as it is opened
-  enum class Stage : std::uint8_t { kFresh, kOpen, kDone } stage = Stage::kFresh;
 
-  bool has_residual() const { return !residual.empty(); }
-  // After opening: what is to be sent, gradient plus residual. At the end: what remains to be sent.
-  std::span<float> values() const { return has_residual() ? residual : gradient; }
-  std::span<float> mean() const { return gradient; }
+  std::uint64_t elements() const { return gradient.size(); }
+  bool has_residual() const { return !next_residual.empty(); }
 };
 
-// One message: pieces that travel together. Contract of every exchange, over all workers:
-// sum of values at the beginning = world size x mean + sum of residuals at the end, to rounding.
+// What a compressor tells of a message beyond its mean; counters add it up.
+struct Report {
+  // Of each piece, where the error is measured: sums of squares of what was to be sent, and of what its first encoding lost. Figures
+  // that no single worker can know are left out of both.
+  std::span<double> energies, errors;
+  std::uint64_t row_elements = 0;  // of pieces that travel by rows
+  bool fell_back = false;          // its own way had nothing to save, and it travelled as "none" does
+};
+
+// One message: pieces that travel together. Contract of every exchange whose row claims conservation, over all workers:
+// sum of (gradients * gradient_scale + residuals) = world size * mean + sum of next residuals, to rounding.
 struct Work {
-  std::span<Piece> pieces;
+  std::span<const Piece> pieces;
   std::uint64_t elements = 0;  // of all pieces
-  bool feedback = false;       // residuals last; without, there may be some for this step, to measure the error
-  bool measured = false;       // pieces have residuals, and the error is wanted
-  float gradient_scale = 1;    // gradients are multiplied by this before the residual is added
-  bool fell_back = false;      // out: its own way had nothing to save, and it travelled as "none" does
-  std::optional<double> first_error = {};  // sum of squares lost by the first encoding, where residuals hold more than that
+  bool feedback = false;       // pieces have residuals
+  bool measured = false;       // the error is wanted: report.energies and errors are there
+  float gradient_scale = 1;    // gradients are multiplied by this before the residual is added, and means divided by it
+  float largest_mean = 0;      // greater ones, before they are divided, do not fit into the gradients' types
+  bool is_stage = false;       // carried for another compressor, in memory of that one's: commits at once
+  Report report = {};
 };
 
 // A whole parameter, for what must be seen before its pieces travel.

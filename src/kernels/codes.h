@@ -45,4 +45,23 @@ struct Levels {
 void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
 void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
 
+// The codes of several workers, and what they mean: out[i] = what the first one's code i means + the second one's + ..., added in
+// this order. The same bits as look_up() of the first and look_up_add() of the others; zeros without any.
+struct Coded {
+  std::span<const std::byte> packed;
+  std::span<const float> table;
+};
+struct CodedLevels {
+  std::span<const std::byte> packed;
+  Levels levels;
+};
+void look_up_sum(std::span<const Coded> codes, int bits, std::span<float> out);
+void look_up_sum(std::span<const CodedLevels> codes, int bits, std::span<float> out);
+
+// Error feedback's last step for floats, in one pass over memory. `own` is one of the codes with its table negated:
+// next <- (scale * gradient + residual) + own; then gradient <- factor * sum of codes. The bits of open(), look_up_add(),
+// look_up_sum() and commit(). `next` may be the memory of `residual`. Pre: there is a worker.
+void look_up_and_commit(std::span<const Coded> codes, int bits, const Coded& own, float scale, float factor, std::span<float> gradient,
+                        std::span<const float> residual, std::span<float> next);
+
 }  // namespace thinwire::kernels

@@ -33,6 +33,20 @@ class OneThread {
   std::unique_lock<std::mutex> turn_;
 };
 
+// What ssyevd asks for.
+struct WorkSizes {
+  int floats = 0;
+  int whole = 0;
+};
+WorkSizes work_sizes(std::size_t rows) {
+  const OneThread one_thread;
+  const int n = static_cast<int>(rows), ask = -1;
+  int info = 0, whole = 0;
+  float floats = 0, nothing = 0;
+  ssyevd_("V", "L", &n, &nothing, &n, &nothing, &floats, &ask, &whole, &ask, &info);
+  return {static_cast<int>(floats) + 1, whole};
+}
+
 }  // namespace
 
 void add_gram(const ConstMatrix& x, const Matrix& gram) {
@@ -45,20 +59,29 @@ void add_gram(const ConstMatrix& x, const Matrix& gram) {
 }
 
 bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues) {
-  const OneThread one_thread;
+  std::vector<std::byte, AlignedAllocator<std::byte>> memory(eigenvector_room(symmetric.rows));
+  return find_eigenvectors(symmetric, eigenvalues, MatrixRoom(memory));
+}
+
+std::size_t eigenvector_room(std::size_t rows) {
+  const WorkSizes sizes = work_sizes(rows);
+  return MatrixRoom::bytes_for<float>(rows * rows) + MatrixRoom::bytes_for<float>(rows) +
+         MatrixRoom::bytes_for<float>(static_cast<std::size_t>(sizes.floats)) + MatrixRoom::bytes_for<int>(static_cast<std::size_t>(sizes.whole));
+}
+
+bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues, MatrixRoom room) {
   const std::size_t rows = symmetric.rows;
+  const WorkSizes sizes = work_sizes(rows);
+  const OneThread one_thread;
   // Aligned: OpenBLAS's products of matrices with vectors, which LAPACK uses, round differently elsewhere.
-  AlignedFloats matrix(rows * rows), values(rows);
+  const auto matrix = room.take<float>(rows * rows), values = room.take<float>(rows);
   for (std::size_t i = 0; i < rows; ++i) std::copy_n(symmetric.data + i * symmetric.stride, rows, matrix.data() + i * rows);
   // To Fortran the upper triangle by rows is the lower one, and eigenvectors are columns, that is, rows here.
   const int n = static_cast<int>(rows);
-  int info = 0, ask = -1, whole_size = 0;
-  float size = 0;
-  ssyevd_("V", "L", &n, matrix.data(), &n, values.data(), &size, &ask, &whole_size, &ask, &info);
-  const int work_size = static_cast<int>(size) + 1;
-  AlignedFloats work(static_cast<std::size_t>(work_size));
-  std::vector<int> whole_work(static_cast<std::size_t>(whole_size));
-  ssyevd_("V", "L", &n, matrix.data(), &n, values.data(), work.data(), &work_size, whole_work.data(), &whole_size, &info);
+  const auto work = room.take<float>(static_cast<std::size_t>(sizes.floats));
+  const auto whole_work = room.take<int>(static_cast<std::size_t>(sizes.whole));
+  int info = 0;
+  ssyevd_("V", "L", &n, matrix.data(), &n, values.data(), work.data(), &sizes.floats, whole_work.data(), &sizes.whole, &info);
   if (info != 0) return false;
   std::reverse_copy(values.data(), values.data() + rows, eigenvalues.begin());
   for (std::size_t i = 0; i < rows; ++i) std::copy_n(matrix.data() + (rows - 1 - i) * rows, rows, symmetric.data + i * symmetric.stride);

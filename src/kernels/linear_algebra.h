@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/matrix.h"
+#include "kernels/matrix_room.h"
 
 namespace thinwire::kernels {
 
@@ -17,6 +18,9 @@ void add_gram(const ConstMatrix& x, const Matrix& gram);
 // Of a symmetric matrix, of which the upper triangle is read: eigenvalues in descending order, and in the matrix's place the
 // eigenvectors, one in each row. Returns false, with nothing of use, if they were not found.
 bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues);
+// The same in memory of the caller's: eigenvector_room() bytes, for so many rows.
+bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues, MatrixRoom room);
+std::size_t eigenvector_room(std::size_t rows);
 
 // Which of its kernels OpenBLAS uses here, e.g. "SkylakeX".
 std::string blas_kernels();

@@ -128,8 +128,8 @@ HWY_INLINE void put_columns(float alpha, const float* sums, std::size_t rows, st
   }
 }
 
-// `base`: what is added to every row of c; null for c itself.
-void multiply(float alpha, const ConstMatrix& a, const PackedMatrix& b, const float* base, const Matrix& c) {
+// `base`: what is added to every row of c, or to every panel of it if `base_step` is 0 and not 1; null for c itself.
+void multiply(float alpha, const ConstMatrix& a, const PackedMatrix& b, const float* base, std::size_t base_step, const Matrix& c) {
   const std::size_t rows = a.read_rows();
   const std::size_t row = a.transposed ? 1 : a.stride, term = a.transposed ? a.stride : 1;
   const std::size_t rows_at_once = !c.transposed && b.rows() * b.columns() <= kShortMatrix ? kRows : kManyRows;
@@ -150,7 +150,7 @@ void multiply(float alpha, const ConstMatrix& a, const PackedMatrix& b, const fl
           else if (width == 2 * kLanes) sum_rows<kRowsOf<2>, 2>(left, row, term, some, panel, terms, tile);
           else sum_rows<kRowsOf<1>, 1>(left, row, term, some, panel, terms, tile);
           if (!c.transposed)
-            put_rows(alpha, tile, some, columns, l == 0 && base != nullptr ? base + j : nullptr, c.data + i * c.stride + j, c.stride);
+            put_rows(alpha, tile, some, columns, l == 0 && base != nullptr ? base + base_step * j : nullptr, c.data + i * c.stride + j, c.stride);
         }
         if (c.transposed) put_columns(alpha, sums, end - begin, columns, c.data + j * c.stride + begin, c.stride);
       }
@@ -178,23 +178,32 @@ std::size_t whole_groups(std::size_t columns) { return (columns + PackedMatrix::
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(const ConstMatrix& matrix, const ConstMatrix& below)
+PackedMatrix::PackedMatrix(const ConstMatrix& matrix, const ConstMatrix& below) : PackedMatrix(matrix, below, nullptr) {}
+
+PackedMatrix::PackedMatrix(const ConstMatrix& matrix, MatrixRoom& room, const ConstMatrix& below) : PackedMatrix(matrix, below, &room) {}
+
+std::size_t PackedMatrix::room_for(std::size_t rows, std::size_t columns) { return MatrixRoom::bytes_for<float>(rows * whole_groups(columns)); }
+
+PackedMatrix::PackedMatrix(const ConstMatrix& matrix, const ConstMatrix& below, MatrixRoom* room)
     : rows_(matrix.read_rows() + below.read_rows()), columns_(matrix.read_columns()) {
   if (below.read_rows() > 0 && below.read_columns() != columns_)
     throw std::logic_error("thinwire: matrices of unequal width were packed together");
-  data_.resize(rows_ * whole_groups(columns_));
-  pack(matrix, 0);
-  pack(below, matrix.read_rows());
+  const std::size_t floats = rows_ * whole_groups(columns_);
+  if (!room) own_.resize(floats);
+  float* const data = room ? room->take<float>(floats).data() : own_.data();
+  if (room) lent_ = data;
+  pack(matrix, 0, rows_, data);
+  pack(below, matrix.read_rows(), rows_, data);
 }
 
-// Rows from `first` on.
-void PackedMatrix::pack(const ConstMatrix& matrix, std::size_t first) {
+// Rows from `first` on, of `all_rows`.
+void PackedMatrix::pack(const ConstMatrix& matrix, std::size_t first, std::size_t all_rows, float* data) {
   constexpr std::size_t kBlock = 64;  // rows whose part of a panel stays in the nearest cache while columns come one by one
-  const std::size_t rows = matrix.read_rows();
+  const std::size_t rows = matrix.read_rows(), columns = matrix.read_columns();
   if (rows == 0) return;
-  for (std::size_t column = 0; column < columns_; column += kPanel) {
-    const std::size_t wide = width(column), present = std::min(wide, columns_ - column);
-    float* const panel = data_.data() + column * rows_ + first * wide;
+  for (std::size_t column = 0; column < columns; column += kPanel) {
+    const std::size_t wide = std::min(kPanel, whole_groups(columns - column)), present = std::min(wide, columns - column);
+    float* const panel = data + column * all_rows + first * wide;
     for (std::size_t begin = 0; begin < rows; begin += kBlock) {
       const std::size_t end = std::min(rows, begin + kBlock);
       if (matrix.transposed) {
@@ -214,16 +223,15 @@ std::size_t PackedMatrix::width(std::size_t column) const { return std::min(kPan
 
 void add_product(float alpha, const ConstMatrix& a, const PackedMatrix& b, const Matrix& c) {
   check(a, b, c);
-  HWY_DYNAMIC_DISPATCH(multiply)(alpha, a, b, nullptr, c);
+  HWY_DYNAMIC_DISPATCH(multiply)(alpha, a, b, nullptr, 0, c);
 }
 
 void set_product(float alpha, const ConstMatrix& a, const PackedMatrix& b, std::span<const float> row, const Matrix& c) {
   check(a, b, c);
   if (c.transposed || (!row.empty() && row.size() != c.columns))
     throw std::logic_error("thinwire: what a product is to be added to does not fit");
-  AlignedFloats zeros;
-  if (row.empty()) zeros.assign(c.columns, 0);
-  HWY_DYNAMIC_DISPATCH(multiply)(alpha, a, b, row.empty() ? zeros.data() : row.data(), c);
+  alignas(64) static constexpr float kZeros[PackedMatrix::kPanel] = {};
+  HWY_DYNAMIC_DISPATCH(multiply)(alpha, a, b, row.empty() ? kZeros : row.data(), row.empty() ? 0 : 1, c);
 }
 
 }  // namespace thinwire::kernels

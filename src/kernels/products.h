@@ -10,6 +10,7 @@
 
 #include "kernels/aligned.h"
 #include "kernels/matrix.h"
+#include "kernels/matrix_room.h"
 
 namespace thinwire::kernels {
 
@@ -22,20 +23,26 @@ class PackedMatrix {
   PackedMatrix() = default;
   // `below`: rows that come after the matrix's. Throws std::logic_error if they are not as long.
   explicit PackedMatrix(const ConstMatrix& matrix, const ConstMatrix& below = {});
+  // The same in memory of the caller's, which outlives it.
+  PackedMatrix(const ConstMatrix& matrix, MatrixRoom& room, const ConstMatrix& below = {});
+  static std::size_t room_for(std::size_t rows, std::size_t columns);  // in bytes
 
   std::size_t rows() const { return rows_; }
   std::size_t columns() const { return columns_; }
 
   // The columns from `column` on, a multiple of kPanel: width() of each row, one row behind the other.
-  const float* panel(std::size_t column) const { return data_.data() + column * rows_; }
+  const float* panel(std::size_t column) const { return data() + column * rows_; }
   std::size_t width(std::size_t column) const;
 
  private:
-  void pack(const ConstMatrix& matrix, std::size_t first);
+  PackedMatrix(const ConstMatrix& matrix, const ConstMatrix& below, MatrixRoom* room);
+  const float* data() const { return lent_ ? lent_ : own_.data(); }
+  static void pack(const ConstMatrix& matrix, std::size_t first, std::size_t all_rows, float* data);
 
   std::size_t rows_ = 0;
   std::size_t columns_ = 0;
-  AlignedFloats data_;
+  AlignedFloats own_;
+  const float* lent_ = nullptr;  // in its place
 };
 
 // c <- c + alpha a b. c may be transposed. Throws std::logic_error if the shapes do not fit, as does the next one.

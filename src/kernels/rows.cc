@@ -61,20 +61,19 @@ HWY_INLINE RowBits look_at(std::span<const float> row) {
   return found;
 }
 
-bool mark_rows(std::span<float> values, std::size_t row, std::span<std::uint32_t> marks) {
+Marked mark_rows(std::span<const float> values, std::size_t row, std::span<std::uint32_t> marks) {
   std::fill(marks.begin(), marks.end(), 0u);
-  bool finite = true;
+  Marked marked;
   std::size_t r = 0;
   for (std::size_t first = 0; first < values.size(); first += row, ++r) {
-    const auto elements = values.subspan(first, std::min(row, values.size() - first));
-    const RowBits found = look_at(elements);
+    const RowBits found = look_at(values.subspan(first, std::min(row, values.size() - first)));
     if (found.largest != 0)
       marks[r / 32] |= std::uint32_t{1} << (r % 32);
-    else if (found.any != 0)
-      std::fill(elements.begin(), elements.end(), 0.0f);
-    finite = finite && found.largest < kInfinityBits;
+    else
+      marked.signed_zeros = marked.signed_zeros || found.any != 0;
+    marked.finite = marked.finite && found.largest < kInfinityBits;
   }
-  return finite;
+  return marked;
 }
 
 struct AddingScaled {
@@ -87,18 +86,6 @@ struct AddingScaled {
 
 void add_scaled(std::span<float> target, std::span<const float> source, float factor) {
   for_each_group(target.size(), AddingScaled{factor}, Column(target), Column(source));
-}
-
-struct AddingToResidual {
-  float scale;
-  HWY_INLINE void operator()(const float* gradient, const float* residual, float* target) const {
-    for (std::size_t i = 0; i < kVectors<float>; ++i)
-      store(hn::Add(hn::Mul(hn::Set(Tag<float>(), scale), load(gradient, i)), load(residual, i)), target, i);
-  }
-};
-
-void add_to_residual(std::span<const float> gradient, float scale, std::span<const float> residual, std::span<float> target) {
-  for_each_group(target.size(), AddingToResidual{scale}, Column(gradient), Column(residual), Column(target));
 }
 
 // The sixteen signs of a group, as sign bits of vectors: bit i of the hash becomes the uppermost of lane i.
@@ -192,20 +179,35 @@ namespace thinwire::kernels {
 
 HWY_EXPORT(mark_rows);
 HWY_EXPORT(add_scaled);
-HWY_EXPORT(add_to_residual);
 HWY_EXPORT(add_to_sketch);
 HWY_EXPORT(estimate_from_sketch);
 
-bool mark_rows(std::span<float> values, std::size_t row, std::span<std::uint32_t> marks) {
+Marked mark_rows(std::span<const float> values, std::size_t row, std::span<std::uint32_t> marks) {
   return HWY_DYNAMIC_DISPATCH(mark_rows)(values, row, marks);
+}
+
+// Compilers make vectors of this by themselves.
+Marked mark_rows(std::span<const std::uint16_t> values, std::uint16_t infinity, std::size_t row, std::span<std::uint32_t> marks) {
+  std::fill(marks.begin(), marks.end(), 0u);
+  Marked marked;
+  std::size_t r = 0;
+  for (std::size_t first = 0; first < values.size(); first += row, ++r) {
+    std::uint16_t largest = 0, any = 0;
+    for (const std::uint16_t value : values.subspan(first, std::min(row, values.size() - first))) {
+      any |= value;
+      largest = std::max<std::uint16_t>(largest, value & 0x7FFF);
+    }
+    if (largest != 0)
+      marks[r / 32] |= std::uint32_t{1} << (r % 32);
+    else
+      marked.signed_zeros = marked.signed_zeros || any != 0;
+    marked.finite = marked.finite && largest < infinity;
+  }
+  return marked;
 }
 
 void add_scaled(std::span<float> target, std::span<const float> source, float factor) {
   HWY_DYNAMIC_DISPATCH(add_scaled)(target, source, factor);
-}
-
-void add_to_residual(std::span<const float> gradient, float scale, std::span<const float> residual, std::span<float> target) {
-  HWY_DYNAMIC_DISPATCH(add_to_residual)(gradient, scale, residual, target);
 }
 
 void add_to_sketch(std::span<const float> values, std::uint64_t seed, std::uint32_t cells, std::uint32_t first_cell,

@@ -9,14 +9,17 @@
 namespace thinwire::kernels {
 
 // Marks the rows of `row` elements (the last one perhaps shorter) that have any value but zero: bit r % 32 of word r / 32,
-// one word for 32 rows, all written. Zeros lose their sign in rows that have nothing else. Returns whether every value is
-// finite; NaN is not zero.
-bool mark_rows(std::span<float> values, std::size_t row, std::span<std::uint32_t> marks);
+// one word for 32 rows, all written. NaN is not zero.
+struct Marked {
+  bool finite = true;         // every value
+  bool signed_zeros = false;  // some row that is not marked holds a zero with a sign
+};
+Marked mark_rows(std::span<const float> values, std::size_t row, std::span<std::uint32_t> marks);
+// The same for 16-bit floats. infinity: its bits in their format.
+Marked mark_rows(std::span<const std::uint16_t> values, std::uint16_t infinity, std::size_t row, std::span<std::uint32_t> marks);
 
 // target <- target + factor * source, element by element.
 void add_scaled(std::span<float> target, std::span<const float> source, float factor);
-// target <- scale * gradient + residual: what is to be sent with error feedback.
-void add_to_residual(std::span<const float> gradient, float scale, std::span<const float> residual, std::span<float> target);
 
 // A count sketch of groups of 16 neighbouring values, so that whole vectors move. Of G groups, number g goes to cell
 // Permutation(seed, G)(g) mod cells, and bit i of hash(seed, g) decides the sign of its i-th value. So cells are as full as one

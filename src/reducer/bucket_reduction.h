@@ -1,7 +1,6 @@
-// One bucket's reduction as an exchange: prepare, then message by message; scan first, commit last.
+// One bucket's reduction as an exchange: prepare, then message by message; commit when all messages have come.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -10,16 +9,10 @@
 #include "core/exchange.h"
 #include "core/scratch.h"
 #include "reducer/plan.h"
+#include "reducer/step.h"
 #include "thinwire/reducer.h"
 
 namespace thinwire {
-
-// What is kept of a parameter from step to step.
-struct ParameterSlot {
-  std::uint64_t steps = 0;
-  std::vector<float> residual;  // empty until the first use, and always without feedback
-  std::unique_ptr<CompressorMemory> memory;
-};
 
 // Memory that the reductions of one lane use, one after another.
 struct Lane {
@@ -27,15 +20,18 @@ struct Lane {
   Scratch scratch;
   std::vector<ParameterGradient> gradients;
   std::vector<std::uint32_t> parameters;
-  std::vector<Piece> pieces;
+  std::vector<Piece> pieces;        // of all the bucket's messages
+  std::vector<Work> works;          // one for each message,
+  std::vector<Exchange> exchanges;  // and how far it has come
+  Step own_step;                    // of reductions outside of any other step
 };
 
 // What a reduction needs to know; all of it outlives the exchange.
 struct BucketReduction {
-  const Layout& layout;
+  const StepGround& ground;
   const BucketPlan& plan;
-  std::span<ParameterSlot> slots;  // by parameter
-  Lane& lane;                      // its gradients are this bucket's entries
+  Lane& lane;  // its gradients are this bucket's entries
+  Step& step;  // lane.own_step, or the one at hand
   Context& context;
   Counters& counters;
   double loss_scale;

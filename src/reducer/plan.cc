@@ -27,9 +27,6 @@ class Planner {
 
   BucketPlan plan() {
     for (std::uint32_t entry = 0; entry < parameters_.size(); ++entry) entries_of(chosen(entry)).push_back(entry);
-    std::stable_sort(plan_.groups.begin(), plan_.groups.end(), [](const PreparedGroup& a, const PreparedGroup& b) {
-      return a.chosen->feedback && !b.chosen->feedback;
-    });
     for (const PreparedGroup& group : plan_.groups) {
       start_message(group.chosen);
       for (const std::uint32_t entry : group.entries) add_parameter(entry, *group.chosen);

@@ -32,7 +32,6 @@ struct PreparedGroup {
 };
 
 struct BucketPlan {
-  // Those with feedback come first: the first message carries the news that the bucket is not finite.
   std::vector<MessagePlan> messages;
   std::vector<PreparedGroup> groups;
 };

@@ -53,13 +53,16 @@ struct Reducer::Impl {
         slots(layout.parameters().size()),
         threads(options.threads),
         lanes(static_cast<std::size_t>(options.lanes)),
-        link(options.link) {}
+        link(options.link),
+        ground{layout, policy, slots, threads, options.keep_old_residuals} {}
 
   void check_gradients(std::span<const ParameterGradient> gradients) const;
   const BucketPlan& plan_of(const std::vector<std::uint32_t>& parameters);
   double plain_traffic(std::span<const ParameterGradient> gradients) const;
   void check_state(const ParameterState& state, std::size_t index) const;
   Lane& free_lane(int lane);
+  bool any_in_flight() const;
+  void check_at_rest(const char* what) const;
   Context context_of(Lane& lane);
 
   const Layout layout;
@@ -69,6 +72,9 @@ struct Reducer::Impl {
   ThreadPool threads;
   std::vector<Lane> lanes;
   Link link;
+  const StepGround ground;
+  Step step;  // between begin_step() and end_step()
+  bool in_step = false;
   CounterTotal counters;
   std::mutex plans_mutex;
   std::map<std::vector<std::uint32_t>, BucketPlan> plans;  // by the bucket's parameters
@@ -140,17 +146,46 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
   const BucketPlan& plan = impl_->plan_of(memory.parameters);
 
   std::unique_ptr<Reduction::State> state(
-      new Reduction::State(memory, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
+      new Reduction::State(memory, impl_->ground, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
   state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
-  state->exchange = reduce_bucket({impl_->layout, plan, impl_->slots, memory, state->context, state->counters, loss_scale,
+  Step& step = impl_->in_step ? impl_->step : memory.own_step;
+  step.enter(gradients, impl_->ground);
+  state->step = &step;
+  state->exchange = reduce_bucket({impl_->ground, plan, memory, step, state->context, state->counters, loss_scale,
                                    impl_->options.measure_every});
   return Reduction(std::move(state));
+}
+
+bool Reducer::Impl::any_in_flight() const {
+  return std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.busy; });
+}
+
+void Reducer::begin_step() {
+  if (impl_->in_step) throw ArgumentError("a step has begun already; end_step() comes first");
+  if (impl_->any_in_flight()) throw ArgumentError("a step cannot begin while a reduction is in flight; finish or destroy it first");
+  impl_->in_step = true;
+}
+
+bool Reducer::end_step() {
+  if (!impl_->in_step) throw ArgumentError("no step has begun; begin_step() comes first");
+  if (impl_->any_in_flight()) throw ArgumentError("a step cannot end while a reduction is in flight; finish or destroy it first");
+  impl_->in_step = false;
+  if (impl_->step.finish(impl_->ground)) return true;
+  Counters failed;
+  failed.failed_steps = 1;
+  impl_->counters.add(failed);
+  return false;
+}
+
+void Reducer::fail_step() {
+  if (!impl_->in_step) throw ArgumentError("no step has begun; begin_step() comes first");
+  impl_->step.fail();
 }
 
 Reduction Reducer::measure_link(int lane) {
   Lane& memory = impl_->free_lane(lane);
   std::unique_ptr<Reduction::State> state(
-      new Reduction::State(memory, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
+      new Reduction::State(memory, impl_->ground, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
   state->exchange = probe_link(state->context, impl_->link);
   return Reduction(std::move(state));
 }
@@ -170,7 +205,7 @@ std::string Reducer::description() const {
   if (options.rules.empty()) text += " none;";
   return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
          std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
-         std::to_string(options.lanes) + ", " + text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
+         std::to_string(options.lanes) + (options.keep_old_residuals ? ", old residuals kept" : "") + ", " + text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
          std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
 }
 
@@ -186,7 +221,13 @@ const std::string& Reducer::compressor_of(std::size_t index) const { return impl
 
 Counters Reducer::counters() const { return impl_->counters.get(); }
 
+void Reducer::Impl::check_at_rest(const char* what) const {
+  if (in_step || any_in_flight())
+    throw StateError(std::string(what) + " within a step: end_step() comes first, and reductions must have been finished or destroyed");
+}
+
 std::vector<ParameterState> Reducer::state() const {
+  impl_->check_at_rest("a state cannot be saved");
   std::vector<ParameterState> states;
   for (std::size_t i = 0; i < impl_->slots.size(); ++i) {
     const ParameterSlot& slot = impl_->slots[i];
@@ -212,6 +253,7 @@ void Reducer::Impl::check_state(const ParameterState& state, std::size_t index) 
 }
 
 void Reducer::load_state(std::span<const ParameterState> states) {
+  impl_->check_at_rest("a state cannot be loaded");
   if (states.size() != impl_->slots.size())
     throw StateError("the saved state has " + std::to_string(states.size()) + " parameters; this reducer has " +
                      std::to_string(impl_->slots.size()));
@@ -231,7 +273,8 @@ void Reducer::load_state(std::span<const ParameterState> states) {
       throw StateError(quoted(states[i].name) + ": " + error.what());
     }
   }
-  impl_->slots = std::move(loaded);
+  // Element by element: steps know where the slots are.
+  std::ranges::move(loaded, impl_->slots.begin());
 }
 
 }  // namespace thinwire

@@ -21,6 +21,7 @@ void CounterTotal::add(const Counters& counters) {
   total_.row_elements += counters.row_elements;
   total_.fallbacks += counters.fallbacks;
   total_.non_finite += counters.non_finite;
+  total_.failed_steps += counters.failed_steps;
   total_.setup_seconds += counters.setup_seconds;
   total_.encode_seconds += counters.encode_seconds;
   total_.wire_seconds += counters.wire_seconds;
@@ -34,7 +35,18 @@ Counters CounterTotal::get() const {
   return total_;
 }
 
-// Gives the lane back, and the figures away. What the exchange has not finished it puts back.
+// The exchange has changed nothing yet.
+void Reduction::State::break_off() {
+  if (finished) return;
+  { const Exchange ended = std::move(exchange); }
+  if (step) {
+    step->fail();
+    if (step == &lane.own_step) step->finish(ground);
+  }
+  finish();
+}
+
+// Gives the lane back, and the figures away.
 void Reduction::State::finish() {
   if (finished) return;
   finished = true;
@@ -62,7 +74,7 @@ const Collective* Reduction::State::next() {
     collective = exchange.next();
   } catch (...) {
     failed = true;
-    finish();
+    break_off();
     throw;
   }
   context.clock().stop();

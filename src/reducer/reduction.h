@@ -22,12 +22,13 @@ class CounterTotal {
 };
 
 struct Reduction::State {
-  State(Lane& the_lane, CounterTotal& the_total, const Context& the_context, Trace* the_trace, int the_lane_number)
-      : lane(the_lane), total(the_total), context(the_context), trace(the_trace), lane_number(the_lane_number) {
+  State(Lane& the_lane, const StepGround& the_ground, CounterTotal& the_total, const Context& the_context, Trace* the_trace,
+        int the_lane_number)
+      : lane(the_lane), ground(the_ground), total(the_total), context(the_context), trace(the_trace), lane_number(the_lane_number) {
     lane.busy = true;
     context.clock().observe(trace, lane_number);
   }
-  ~State() { finish(); }
+  ~State() { break_off(); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   static void* operator new(std::size_t bytes) { return take_frame(bytes); }
@@ -35,9 +36,12 @@ struct Reduction::State {
 
   const Collective* next();
   void finish();
+  void break_off();
   void count(const Collective& collective);
 
   Lane& lane;
+  const StepGround& ground;
+  Step* step = nullptr;  // that it belongs to; null for none
   CounterTotal& total;
   Context context;
   Trace* trace;

@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "core/context.h"
-#include "core/gather_varied.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
@@ -183,54 +182,22 @@ TEST_F(ExchangeTest, MovedExchangesGoOn) {
   EXPECT_EQ(kinds_of(std::move(moved)).size(), 14u);
 }
 
-TEST_F(ExchangeTest, GatherVariedPadsAndCuts) {
-  const std::vector<std::byte> mine(3, std::byte{7});
-  std::array<std::span<const std::byte>, 2> payloads;
-  Exchange exchange = gather_varied(mine, 10, payloads, context_);
-  const Collective* sizes = exchange.next();
-  ASSERT_EQ(sizes->kind, CollectiveKind::kGather);
-  const std::array<std::uint64_t, 2> announced{3, 5};
-  std::memcpy(sizes->result.data(), announced.data(), sizeof announced);
-  const Collective* bytes = exchange.next();
-  ASSERT_EQ(bytes->data.size(), 5u);
-  ASSERT_EQ(bytes->result.size(), 10u);
-  EXPECT_EQ(bytes->data[2], std::byte{7});
-  EXPECT_EQ(bytes->data[3], std::byte{0});
-  for (std::size_t i = 0; i < 10; ++i) bytes->result[i] = std::byte{static_cast<unsigned char>(i)};
-  EXPECT_EQ(exchange.next(), nullptr);
-  ASSERT_EQ(payloads[0].size(), 3u);
-  ASSERT_EQ(payloads[1].size(), 5u);
-  EXPECT_EQ(payloads[1][0], std::byte{5});
-}
-
-TEST_F(ExchangeTest, GatherVariedRefusesAnImpossibleSize) {
-  std::array<std::span<const std::byte>, 2> payloads;
-  Exchange exchange = gather_varied({}, 10, payloads, context_);
-  const std::array<std::uint64_t, 2> announced{0, 11};
-  std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
-  EXPECT_THROW(exchange.next(), PayloadError);
-}
-
-// It says how much room there is for the payload.
-TEST_F(ExchangeTest, GatherVariedRefusesAnotherSizeThanItsOwn) {
-  const std::vector<std::byte> mine(3);
-  std::array<std::span<const std::byte>, 2> payloads;
-  Exchange exchange = gather_varied(mine, 10, payloads, context_);
-  const std::array<std::uint64_t, 2> announced{1, 2};
-  std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
-  EXPECT_THROW(exchange.next(), PayloadError);
-}
-
-TEST_F(ExchangeTest, GatherVariedOfNothingFromAnybody) {
-  std::array<std::span<const std::byte>, 2> payloads;
-  Exchange exchange = gather_varied({}, 10, payloads, context_);
-  const std::array<std::uint64_t, 2> announced{0, 0};
-  std::memcpy(exchange.next()->result.data(), announced.data(), sizeof announced);
-  const Collective* bytes = exchange.next();
-  ASSERT_NE(bytes, nullptr);
-  EXPECT_TRUE(bytes->data.empty());
-  EXPECT_EQ(exchange.next(), nullptr);
-  EXPECT_TRUE(payloads[0].empty() && payloads[1].empty());
+TEST_F(ExchangeTest, ACommitPointIsNoCollective) {
+  bool committed = false;
+  const auto body = [](Context& context, bool is_part, bool& done) -> Exchange {
+    CommitPoint ready = context.commit_point(is_part);
+    co_await ready;
+    done = true;
+  };
+  Exchange whole = body(context_, false, committed);
+  EXPECT_TRUE(CommitPoint::is(whole.next()));
+  EXPECT_FALSE(committed);
+  EXPECT_EQ(whole.next(), nullptr);
+  EXPECT_TRUE(committed);
+  committed = false;
+  Exchange part = body(context_, true, committed);
+  EXPECT_EQ(part.next(), nullptr);
+  EXPECT_TRUE(committed);
 }
 
 }  // namespace

@@ -5,11 +5,21 @@ namespace thinwire::fuzz {
 namespace {
 
 SpoiltGroup& group() {
-  static const Layout layout({{"casq", {20, 15}}, {"plain", {4}}, {"halves", {70}}, {"scattered", {33}}});
+  // Of gradiveq's parameters the victim is the owner; after two steps it learns one, has found one, and uses one.
+  static const Layout layout({{"casq", {20, 15}}, {"plain", {4}}, {"halves", {70}}, {"scattered", {33}}, {"learnt", {6, 5, 3, 3}},
+                              {"projecting", {6, 5, 3, 3}}, {"coded_found", {6, 5, 3, 3}}, {"coded", {6, 5, 3, 3}}, {"followed", {6, 5, 3, 3}}});
+  const std::string gradiveq = "gradiveq:smallest=16,slice=9,axis=kernel,";
   static SpoiltGroup instance(
       layout,
       {.compressor = "casq:bits=2",
-       .rules = {{"plain", "none"}, {"halves", "bf16:feedback=on"}, {"scattered", "casq:bits=1,reduce=scatter"}}},
+       .rules = {{"plain", "none"},
+                 {"halves", "bf16:feedback=on"},
+                 {"scattered", "casq:bits=1,reduce=scatter"},
+                 {"learnt", gradiveq + "dims=2,learn=9"},
+                 {"projecting", gradiveq + "dims=2,learn=1,lag=5"},
+                 {"coded_found", gradiveq + "rate=3,learn=1,lag=5,feedback=on"},
+                 {"coded", gradiveq + "rate=3,learn=1,lag=0,feedback=on"},
+                 {"followed", gradiveq + "refresh=every,dims=1"}}},
       2, 0);
   return instance;
 }
@@ -36,7 +46,7 @@ void spoil(ParameterState& state, Input& input) {
 }
 
 void load(Input& input) {
-  static const auto good = (honest_step(), group().states());
+  static const auto good = (honest_step(), honest_step(), group().states());
   group().load(good);
   Reducer& reducer = group().victim();
   auto state = good[0];

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=$1
 shift
-[ $# -gt 0 ] || set -- gather_varied messages payloads saved_state  # the others are files for people, written by hand
+[ $# -gt 0 ] || set -- gather_varied gradiveq messages payloads saved_state  # the others are files for people, written by hand
 for target in "$@"; do
   program=build-fuzz/tests/fuzz/fuzz_$target corpus=tests/fuzz/corpus/$target found=$(mktemp -d)
   mkdir -p "$corpus"

@@ -4,8 +4,10 @@
 #include <array>
 #include <bit>
 
+#include "kernels/committing.h"
 #include "kernels/every_target.h"
 #include "kernels/inputs.h"
+#include "kernels/opening.h"
 
 namespace thinwire::kernels {
 namespace {
@@ -152,6 +154,94 @@ void expect_computed(Compute& compute, LookUp& look_up_function) {
 TEST_P(CodesTest, EvenlySpacedEntriesAreComputed) {
   expect_computed(look_up, look_up);
   expect_computed(look_up_add, look_up_add);
+}
+
+// Codes that differ between workers, with a table each, and with evenly spaced levels each.
+struct WorkersCodes {
+  WorkersCodes(std::size_t workers, std::size_t n, int bits, std::size_t offset) {
+    for (std::size_t w = 0; w < workers; ++w) {
+      std::vector<std::uint8_t> codes = random_codes(n, bits);
+      if (n > 0) std::rotate(codes.begin(), codes.begin() + static_cast<std::ptrdiff_t>(w % n), codes.end());
+      packed.emplace_back(packed_bit_by_bit(codes, bits), offset);
+      tables.push_back(normal_values(std::size_t{1} << bits, 20 + static_cast<std::uint32_t>(w)));
+      tables.back()[0] = -0.0F;
+    }
+    for (std::size_t w = 0; w < workers; ++w) {
+      coded.push_back({packed[w].span(), tables[w]});
+      levels.push_back({packed[w].span(), {(1 << bits) - 2, tables[w].back()}});
+    }
+  }
+  std::vector<Buffer<std::byte>> packed;
+  std::vector<std::vector<float>> tables;
+  std::vector<Coded> coded;
+  std::vector<CodedLevels> levels;
+};
+template <class Check>
+void for_each_workers(const Check& check) {
+  for (const std::size_t workers : {1, 2, 3, 5}) {
+    for_each_shape(kMaxCodeBits, [&](std::size_t n, int bits, std::size_t offset) {
+      SCOPED_TRACE(std::to_string(workers) + " workers");
+      check(WorkersCodes(workers, n, bits, offset), n, bits, offset);
+    });
+  }
+}
+
+std::vector<float> looked_up_one_after_another(std::span<const Coded> codes, int bits, std::size_t n) {
+  std::vector<float> sum(n);
+  look_up(codes[0].packed, bits, codes[0].table, sum);
+  for (const Coded& coded : codes.subspan(1)) look_up_add(coded.packed, bits, coded.table, sum);
+  return sum;
+}
+
+TEST_P(CodesTest, LookUpSumIsWorkerAfterWorker) {
+  for_each_workers([](const WorkersCodes& workers, std::size_t n, int bits, std::size_t offset) {
+    Buffer<float> actual(n, offset);
+    look_up_sum(workers.coded, bits, actual.span());
+    EXPECT_EQ(bits_of(actual.span()), bits_of(looked_up_one_after_another(workers.coded, bits, n)));
+    EXPECT_TRUE(actual.untouched_before());
+  });
+}
+
+TEST_P(CodesTest, LookUpSumOfLevelsIsWorkerAfterWorker) {
+  for_each_workers([](const WorkersCodes& workers, std::size_t n, int bits, std::size_t offset) {
+    if (bits < 2) return;
+    Buffer<float> actual(n, offset);
+    look_up_sum(workers.levels, bits, actual.span());
+    std::vector<float> expected(n);
+    look_up(workers.levels[0].packed, bits, workers.levels[0].levels, expected);
+    for (const CodedLevels& coded : std::span(workers.levels).subspan(1)) look_up_add(coded.packed, bits, coded.levels, expected);
+    EXPECT_EQ(bits_of(actual.span()), bits_of(expected));
+    EXPECT_TRUE(actual.untouched_before());
+  });
+}
+
+TEST_P(CodesTest, LookUpSumOfNobodyIsZero) {
+  std::vector<float> sum(33, 1.0F);
+  look_up_sum(std::span<const Coded>(), 2, sum);
+  EXPECT_EQ(sum, std::vector<float>(33, 0.0F));
+  look_up_sum(std::span<const CodedLevels>(), 2, sum);
+  EXPECT_EQ(sum, std::vector<float>(33, 0.0F));
+}
+
+TEST_P(CodesTest, LookUpAndCommitIsWhatItsStepsAre) {
+  for_each_workers([](const WorkersCodes& workers, std::size_t n, int bits, std::size_t offset) {
+    std::vector<float> negated = workers.tables.back();
+    for (float& entry : negated) entry = -entry;
+    const Coded own{workers.coded.back().packed, negated};
+    const std::vector<float> before = normal_values(n, 6), residual = normal_values(n, 7);
+    std::vector<float> values(n), left(n), mean(n);
+    open(before, 0.37F, residual, values);
+    look_up_add(own.packed, bits, own.table, values);
+    commit(looked_up_one_after_another(workers.coded, bits, n), 0.21F, values, mean, left);
+
+    Buffer<float> gradient(before, offset), next(n, offset), gradient_again(before), in_place(residual);
+    look_up_and_commit(workers.coded, bits, own, 0.37F, 0.21F, gradient.span(), residual, next.span());
+    look_up_and_commit(workers.coded, bits, own, 0.37F, 0.21F, gradient_again.span(), in_place.span(), in_place.span());
+    for (const auto& means : {gradient.span(), gradient_again.span()}) EXPECT_EQ(bits_of(means), bits_of(mean));
+    for (const auto& residuals : {next.span(), in_place.span()}) EXPECT_EQ(bits_of(residuals), bits_of(left));
+    EXPECT_TRUE(gradient.untouched_before());
+    EXPECT_TRUE(next.untouched_before());
+  });
 }
 
 std::vector<float> even_thresholds(int bits) {

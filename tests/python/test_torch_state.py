@@ -159,3 +159,30 @@ def test_another_number_of_workers_keeps_the_mean_of_the_residuals(world_size):
     state, mean = pool(3).run(run_three)[0]
     first, *others = pool(world_size).run(continue_with_fewer, state, mean)
     assert all(torch.equal(first, other) for other in others)
+
+
+GRADIVEQ = "gradiveq:dims=2,learn=2,lag=2,use=9,smallest=0"
+
+
+def run_learning(steps):
+    model = ddp()
+    with attached(model, GRADIVEQ) as attachment:
+        train(model, steps, dist.get_rank())
+        return saved(attachment.state_dict(all_ranks=True))
+
+
+def payload_of_first_compressed_step(state, steps):
+    model = ddp()
+    with attached(model, GRADIVEQ) as attachment:
+        attachment.load_state_dict(loaded(state))
+        train(model, 4 - steps, dist.get_rank())
+        before = attachment.stats()["payload_bytes"]
+        train(model, 1, dist.get_rank())
+        return attachment.stats()["payload_bytes"] - before, 4 * sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_another_number_of_workers_keeps_what_owners_had_learnt(steps):
+    state = pool(3).run(run_learning, steps)[0]
+    compressed, plain = pool(2).run(payload_of_first_compressed_step, state, steps)[0]
+    assert compressed < plain / 4

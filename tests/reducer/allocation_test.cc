@@ -92,7 +92,11 @@ TEST_P(Allocation, NoneInSteadyState) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off",
-                                                              "casq:reduce=scatter"));
+                                                              "casq:reduce=scatter", "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0",
+                                                              "gradiveq:rate=2,learn=1,lag=0,use=100,smallest=0,feedback=on",
+                                                              "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0/qsgd:bits=4,reduce=sum",
+                                                              "gradiveq:refresh=every,ratio=8,smallest=0",
+                                                              "gradiveq:refresh=every,ratio=4,smallest=0,feedback=on/qsgd:bits=6,reduce=sum"));
 
 // The most bytes that the first reduction of one bucket of so many elements has in use at once, in two workers together.
 std::int64_t bytes_of_first_reduction(std::size_t elements) {

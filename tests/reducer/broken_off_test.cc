@@ -1,5 +1,4 @@
-// Reductions that end early: at whichever collective it happens, residuals are as if the step had not been, or as it left
-// them, and the next step works.
+// Reductions that end early: at whichever collective it happens, residuals are as if the step had not been, and the next one works.
 #include <gtest/gtest.h>
 
 #include "reducer/sample_gradients.h"
@@ -50,10 +49,8 @@ TEST(BrokenOff, AtEveryCollectiveResidualsAreWhole) {
     for (std::size_t i = 0; i < after.size(); ++i) {
       EXPECT_EQ(after[i].steps, before[i].steps);
       EXPECT_EQ(after[i].memory, before[i].memory);
+      EXPECT_EQ(after[i].residual, before[i].residual);
     }
-    // Messages before the one that was broken off are committed; it and those after it are as they were.
-    EXPECT_EQ(after[0].residual == before[0].residual, broken_off <= 1);
-    EXPECT_EQ(after[2].residual == before[2].residual, broken_off <= 2);
     run_step(3, kNever);
   }
 }

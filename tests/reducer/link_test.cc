@@ -69,6 +69,8 @@ TEST(Link, IsAskedForByWhatChoosesByItAlone) {
   EXPECT_FALSE(Reducer(Layout::flat(10), {.compressor = "casq:reduce=scatter"}).chooses_by_link());
   EXPECT_FALSE(Reducer(Layout::flat(10), {.compressor = "none"}).chooses_by_link());
   EXPECT_TRUE(Reducer(Layout::flat(10), {.compressor = "casq:reduce=auto"}).chooses_by_link());
+  EXPECT_TRUE(Reducer(Layout::flat(10), {.compressor = "s2:mode=exact/casq:reduce=auto"}).chooses_by_link());
+  EXPECT_FALSE(Reducer(Layout::flat(10), {.compressor = "s2:mode=exact/casq:reduce=gather"}).chooses_by_link());
   EXPECT_TRUE(Reducer(Layout::flat(10), {.compressor = "none", .rules = {{"*", "casq:reduce=auto"}}}).chooses_by_link());
 }
 

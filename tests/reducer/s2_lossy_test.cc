@@ -163,12 +163,6 @@ TEST(S2Stage, KeepsFeedbackByRows) {
   for (std::size_t i = kRow; i < after.size(); ++i) ASSERT_EQ(second[0][i], 0);
 }
 
-TEST(S2Stage, RefusesOtherModes) {
-  EXPECT_THROW(canonical_spec("s2:mode=gather/casq"), ArgumentError);
-  EXPECT_THROW(canonical_spec("coordinates/casq"), ArgumentError);
-  EXPECT_EQ(canonical_spec("s2:mode=exact/casq:bits=2").find("s2:mode=exact,"), 0u);
-}
-
 TEST(S2Auto, TakesTheCheapestOfTheLosslessModes) {
   for (const double density : {0.002, 0.05, 0.5})
     for (const int count : {2, 4, 8}) {

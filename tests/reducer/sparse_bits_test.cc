@@ -128,7 +128,7 @@ TEST(BaselineBits, FollowTheFormulas) {
       EXPECT_EQ(payload_of("omnireduce", inputs), 8 + supports + 4 * (workers * sent + owned));
       // Pairs of 64 bits, or dense where that is shorter.
       const Streams streams = longest_streams(inputs);
-      EXPECT_EQ(payload_of("sparcml", inputs), 4 * workers + workers * std::min(8 * streams.sent, 4 * streams.places) + 8 +
+      EXPECT_EQ(payload_of("sparcml", inputs), 4 * (1 + workers) + workers * std::min(8 * streams.sent, 4 * streams.places) + 8 +
                                                    std::min(8 * streams.owned, 4 * streams.places));
     }
 }

@@ -56,13 +56,16 @@ def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int) -> t
 
 def _share(states: list[State], rank: int, world_size: int) -> State:
     """This worker's part: its own state or, if the number of workers has changed, what all have in common and the mean of
-    their residuals. The mean over the new workers of what is still to be sent is then what it was over the old ones."""
+    their residuals. The mean over the new workers of what is still to be sent is then what it was over the old ones.
+
+    Of each parameter's memories all get the longest: the others lack what one worker alone was learning."""
     if len(states) == world_size:
         return states[rank]
-    parameters = {
-        name: {**saved, "residual": _mean([state["parameters"][name]["residual"] for state in states])}
-        for name, saved in states[0]["parameters"].items()
-    }
+    parameters = {}
+    for name, saved in states[0]["parameters"].items():
+        of_all = [state["parameters"][name] for state in states]
+        residual = _mean([one["residual"] for one in of_all])
+        parameters[name] = {**saved, "residual": residual, "memory": max((one["memory"] for one in of_all), key=torch.Tensor.numel)}
     return {**states[0], "parameters": parameters}
 
 

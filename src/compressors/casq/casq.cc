@@ -9,6 +9,7 @@
 #include "compressors/casq/casq_memory.h"
 #include "compressors/casq/casq_tables.h"
 #include "compressors/casq/casq_training.h"
+#include "core/scratch.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
@@ -127,16 +128,19 @@ void Casq::check_bits(std::span<const std::uint8_t> bits) const {
 }
 
 CasqChunk Casq::chunk_of(const Piece& piece) const {
-  return CasqChunk(options_, memory_of(piece).bits(), piece.values().size());
+  return CasqChunk(options_, memory_of(piece).bits(), piece.elements());
 }
 
-std::size_t Casq::encoded_bytes(const Piece& piece) const { return chunk_of(piece).bytes(); }
-
-void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const {
+std::size_t Casq::room_bytes(const Piece& piece, std::size_t codes) const {
   const CasqChunk chunk = chunk_of(piece);
-  const auto parts = chunk.parts(encoded);
-  const std::span<float> values = piece.values();
-  const std::span<float> thresholds = memory_of(piece).of_piece(piece);
+  return chunk.has_tables() ? TableRoom::bytes(chunk) : codes * (sizeof(kernels::Coded) + chunk.clusters() * sizeof(float));
+}
+
+std::size_t Casq::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                               std::span<std::byte> code, std::span<std::byte> room_for_tables) const {
+  const CasqChunk chunk = chunk_of(piece);
+  const auto parts = chunk.parts(code);
+  const std::span<float> thresholds = memory_of(piece).of_piece(piece, pass);
 
   const InFloatRange range(values, magnitudes);
   CasqDivision division(chunk, values, range, parts);
@@ -152,22 +156,25 @@ void Casq::encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span
   range.undo(values);
   if (chunk.blocks() == 0) range.undo(centres);  // else the scales hold the range
   if (chunk.has_tables())
-    write_tables(chunk, options_, values, centres, parts);
+    write_tables(chunk, options_, values, centres, parts, TableRoom(chunk, room_for_tables));
   else
     chunk.write_table(centres, parts.table);
-  if (piece.has_residual()) decode(encoded, piece, -1, true, values);
+  return code.size();
 }
 
-void Casq::check(std::span<const std::byte> encoded, const Piece& piece) const {
+float Casq::check(std::span<const std::byte> code, const Piece& piece) const {
   const CasqChunk chunk = chunk_of(piece);
-  chunk.check(encoded);
-  if (chunk.has_tables()) check_tables(chunk, chunk.parts(encoded));
+  const float largest = chunk.check(code);
+  if (chunk.has_tables()) check_tables(chunk, chunk.parts(code));
+  return largest;
 }
 
-void Casq::decode(std::span<const std::byte> encoded, const Piece& piece, float weight, bool add, std::span<float> mean) const {
+void Casq::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> mean,
+                  std::span<std::byte> room_for_tables) const {
   const CasqChunk chunk = chunk_of(piece);
-  const auto parts = chunk.parts(encoded);
-  if (chunk.has_tables()) return decode_tables(chunk, options_.assign, parts, weight, add, mean);
+  const auto parts = chunk.parts(code);
+  if (chunk.has_tables())
+    return decode_tables(chunk, options_.assign, parts, weight, add, mean, TableRoom(chunk, room_for_tables));
   Entries room;
   const auto table = std::span(room).first(chunk.clusters());
   chunk.read_table(parts.table, table);
@@ -177,6 +184,22 @@ void Casq::decode(std::span<const std::byte> encoded, const Piece& piece, float 
     kernels::look_up_add(parts.codes, chunk.bits(), table, mean);
   else
     kernels::look_up(parts.codes, chunk.bits(), table, mean);
+}
+
+void Casq::decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                      std::span<std::byte> room) const {
+  const CasqChunk chunk = chunk_of(piece);
+  if (chunk.has_tables() || chunk.blocks() > 0) return Codec::decode_sum(codes, piece, weight, values, room);
+  const auto coded = carve<kernels::Coded>(room, codes.size());
+  const auto tables = carve<float>(room, codes.size() * chunk.clusters());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const auto parts = chunk.parts(codes[i]);
+    const auto table = tables.subspan(i * chunk.clusters(), chunk.clusters());
+    chunk.read_table(parts.table, table);
+    for (float& entry : table) entry *= weight;
+    coded[i] = {parts.codes, table};
+  }
+  kernels::look_up_sum(coded, chunk.bits(), values);
 }
 
 }  // namespace thinwire

@@ -24,7 +24,8 @@
 //
 // Rounds: one gather a step (reduce=scatter: a scatter and a gather), and a sum of 3,584 bytes a parameter when clusters are
 // trained; with `budget` a sum of a float and a broadcast of a byte a parameter more.
-// Memory passes: encode reads the values from memory once and twice more in the cache; decode writes the mean once.
+// Memory passes: encode reads gradient and residual once, and their sum twice more in the cache; decode reads them again,
+// with feedback, and writes the residual and the mean.
 //
 // Differences from the published system, and why: docs/casq.md.
 #pragma once
@@ -54,10 +55,15 @@ class Casq : public Compressor, private PieceCodec {
  private:
   std::uint8_t wire_id() const override { return kWireId; }
   std::uint8_t wire_version() const override { return kWireVersion; }
-  std::size_t encoded_bytes(const Piece& piece) const override;
-  void encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const override;
-  void check(std::span<const std::byte> encoded, const Piece& piece) const override;
-  void decode(std::span<const std::byte> encoded, const Piece& piece, float weight, bool add, std::span<float> mean) const override;
+  std::size_t most_bytes(const Piece& piece) const override { return chunk_of(piece).bytes(); }
+  std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                           std::span<std::byte> code, std::span<std::byte> room) const override;
+  float check(std::span<const std::byte> code, const Piece& piece) const override;
+  std::size_t room_bytes(const Piece& piece, std::size_t codes) const override;
+  void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+              std::span<std::byte> room) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                  std::span<std::byte> room) const override;
 
   bool adaptive() const { return options_.budget > 0; }
   std::span<const float> untrained(int bits) const { return untrained_[static_cast<std::size_t>(bits)]; }

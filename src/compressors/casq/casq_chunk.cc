@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "thinwire/errors.h"
 
@@ -69,16 +70,22 @@ float CasqChunk::scale(std::span<const std::byte> scales, std::size_t block) {
   return scale_of(rounded);
 }
 
-void CasqChunk::check(std::span<const std::byte> encoded) const {
+float CasqChunk::check(std::span<const std::byte> encoded) const {
   const auto found = parts(encoded);
+  float largest_entry = 0, largest_scale = blocks_ > 0 ? 0.0f : 1.0f;
   for (std::size_t i = 0; i < entries_; ++i) {
     float entry;
     read_table(found.table.subspan(i * entry_bytes_, entry_bytes_), std::span(&entry, 1));
     if (!std::isfinite(entry)) throw PayloadError("a chunk of casq holds a cluster mean that is not finite");
+    largest_entry = std::max(largest_entry, std::abs(entry));
   }
-  for (std::size_t b = 0; b < blocks_; ++b)
-    if (const float found_scale = scale(found.scales, b); !std::isfinite(found_scale) || std::signbit(found_scale))
+  for (std::size_t b = 0; b < blocks_; ++b) {
+    const float found_scale = scale(found.scales, b);
+    if (!std::isfinite(found_scale) || std::signbit(found_scale))
       throw PayloadError("a chunk of casq holds a block scale that is negative or not finite");
+    largest_scale = std::max(largest_scale, found_scale);
+  }
+  return std::min(largest_entry * largest_scale, std::numeric_limits<float>::max());  // as scaled() has it
 }
 
 }  // namespace thinwire

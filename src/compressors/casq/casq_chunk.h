@@ -59,8 +59,8 @@ class CasqChunk {
   static float scale_of(std::uint16_t rounded);
   static float scale(std::span<const std::byte> scales, std::size_t block);
 
-  // Throws PayloadError if the table or a scale is not finite, or a scale negative.
-  void check(std::span<const std::byte> encoded) const;
+  // Throws PayloadError if the table or a scale is not finite, or a scale negative. Returns an upper bound of what is decoded.
+  float check(std::span<const std::byte> encoded) const;
 
  private:
   std::size_t counts_bytes() const { return has_tables() ? clusters() * sizeof(std::uint16_t) : 0; }

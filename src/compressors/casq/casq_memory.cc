@@ -34,8 +34,8 @@ CasqMemory::State CasqMemory::for_all_chunks(int bits, std::span<const float> th
   return state;
 }
 
-std::span<float> CasqMemory::of_piece(const Piece& piece) {
-  const std::uint64_t second = piece.encoding == Piece::Encoding::kSecond ? 1 : 0;
+std::span<float> CasqMemory::of_piece(const Piece& piece, Pass pass) {
+  const std::uint64_t second = pass == Pass::kSecond ? 1 : 0;
   const std::uint64_t place = 2 * (piece.first / kChunkElements) + second;
   return std::span(working_.thresholds).subspan(place * working_.per_chunk(), working_.per_chunk());
 }

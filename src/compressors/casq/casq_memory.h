@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "compressors/shared/codec.h"
 #include "core/work.h"
 
 namespace thinwire {
@@ -18,7 +19,7 @@ class CasqMemory : public CompressorMemory {
   CasqMemory(int bits, bool fixed_bits, std::span<const float> thresholds, std::uint64_t elements);
 
   int bits() const { return working_.bits; }
-  std::span<float> of_piece(const Piece& piece);
+  std::span<float> of_piece(const Piece& piece, Pass pass);
   // All chunks', from now on.
   void train(int bits, std::span<const float> thresholds);
 

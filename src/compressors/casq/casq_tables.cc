@@ -11,29 +11,18 @@
 #include <vector>
 
 #include "compressors/casq/casq_buckets.h"
+#include "core/scratch.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
 
-// Room for a chunk's entries, kept by each thread.
-struct Room {
-  std::vector<std::uint8_t> codes;
-  std::vector<float> table;
-  std::vector<double> sums, weights;
-};
-Room& room() {
-  static thread_local Room instance;
-  return instance;
-}
-
 using Counts = std::array<std::uint16_t, CasqChunk::kMostClusters>;
 
 template <class Byte>
-std::span<const std::uint8_t> unpacked(const CasqChunk& chunk, const CasqChunk::Parts<Byte>& parts) {
-  room().codes.resize(chunk.elements());
-  kernels::unpack(parts.codes, chunk.bits(), room().codes);
-  return room().codes;
+std::span<const std::uint8_t> unpacked(const CasqChunk& chunk, const CasqChunk::Parts<Byte>& parts, const TableRoom& room) {
+  kernels::unpack(parts.codes, chunk.bits(), room.codes);
+  return room.codes;
 }
 
 template <class Byte>
@@ -83,33 +72,39 @@ std::vector<ClusterStatistics> statistics_of(std::span<const float> values, std:
 
 }  // namespace
 
+std::size_t TableRoom::bytes(const CasqChunk& chunk) {
+  return chunk.entries() * (2 * sizeof(double) + sizeof(float)) + chunk.elements();
+}
+
+TableRoom::TableRoom(const CasqChunk& chunk, std::span<std::byte> room)
+    : sums(carve<double>(room, chunk.entries())), weights(carve<double>(room, chunk.entries())),
+      table(carve<float>(room, chunk.entries())), codes(carve<std::uint8_t>(room, chunk.elements())) {}
+
 float scaled(float entry, float scale) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   return std::clamp(entry * scale, -kLargest, kLargest);
 }
 
 void write_tables(const CasqChunk& chunk, const CasqOptions& options, std::span<const float> values,
-                  std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts) {
-  const auto codes = unpacked(chunk, parts);
+                  std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts, const TableRoom& room) {
+  const auto codes = unpacked(chunk, parts, room);
   const bool by_entropy = options.allocate != Allocation::kOptimal && options.allocate != Allocation::kDensity;
   const auto counts = allocate_buckets(statistics_of(values, codes, centres, parts, by_entropy), chunk.entries(),
                                        options.allocate, options.assign);
   std::memcpy(parts.counts.data(), counts.data(), parts.counts.size());
 
-  auto& [unused, table, sums, weights] = room();
-  sums.assign(chunk.entries(), 0);
-  weights.assign(chunk.entries(), 0);
+  std::ranges::fill(room.sums, 0.0);
+  std::ranges::fill(room.weights, 0.0);
   BucketWalk walk(codes, counts, options.assign);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint32_t bucket = walk.next(codes[i]);
     const auto scale = static_cast<double>(scale_at(parts, i));
-    sums[bucket] += scale * static_cast<double>(values[i]);
-    weights[bucket] += scale * scale;
+    room.sums[bucket] += scale * static_cast<double>(values[i]);
+    room.weights[bucket] += scale * scale;
   }
-  table.assign(chunk.entries(), 0);
-  for (std::size_t b = 0; b < table.size(); ++b)
-    if (weights[b] > 0) table[b] = static_cast<float>(sums[b] / weights[b]);
-  chunk.write_table(table, parts.table);
+  for (std::size_t b = 0; b < room.table.size(); ++b)
+    room.table[b] = room.weights[b] > 0 ? static_cast<float>(room.sums[b] / room.weights[b]) : 0.0f;
+  chunk.write_table(room.table, parts.table);
 }
 
 void check_tables(const CasqChunk& chunk, const CasqChunk::Parts<const std::byte>& parts) {
@@ -122,15 +117,13 @@ void check_tables(const CasqChunk& chunk, const CasqChunk::Parts<const std::byte
 }
 
 void decode_tables(const CasqChunk& chunk, BucketAssignment assign, const CasqChunk::Parts<const std::byte>& parts,
-                   float weight, bool add, std::span<float> mean) {
-  const auto codes = unpacked(chunk, parts);
+                   float weight, bool add, std::span<float> mean, const TableRoom& room) {
+  const auto codes = unpacked(chunk, parts, room);
   Counts room_for_counts;
-  std::vector<float>& table = room().table;
-  table.resize(chunk.entries());
-  chunk.read_table(parts.table, table);
+  chunk.read_table(parts.table, room.table);
   BucketWalk walk(codes, read_counts(chunk, parts, room_for_counts), assign);
   for (std::size_t i = 0; i < mean.size(); ++i) {
-    const float entry = weight * scaled(table[walk.next(codes[i])], scale_at(parts, i));
+    const float entry = weight * scaled(room.table[walk.next(codes[i])], scale_at(parts, i));
     mean[i] = add ? mean[i] + entry : entry;
   }
 }

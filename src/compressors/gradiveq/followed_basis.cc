@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/bytes.h"
+#include "kernels/aligned.h"
 #include "kernels/linear_algebra.h"
 #include "kernels/products.h"
 #include "kernels/statistics.h"
@@ -51,17 +53,16 @@ void scale_to_one(std::span<float> row, double shortest) {
 std::span<float> row(const kernels::Matrix& matrix, std::size_t i) { return {matrix.data + i * matrix.stride, matrix.columns}; }
 
 // Rows <- what of them is orthogonal to `taken`, which are orthonormal or 0.
-void take_out(const kernels::ConstMatrix& taken, const kernels::Matrix& rows, std::vector<float>& room) {
+void take_out(const kernels::ConstMatrix& taken, const kernels::Matrix& rows, kernels::MatrixRoom room) {
   if (taken.rows == 0 || rows.rows == 0) return;
-  room.assign(rows.rows * taken.rows, 0);
-  const kernels::Matrix shares{room.data(), rows.rows, taken.rows, taken.rows};
-  kernels::add_product(1, rows, kernels::PackedMatrix(taken.transpose()), shares);
-  kernels::add_product(-1, shares, kernels::PackedMatrix(taken), rows);
+  const kernels::Matrix shares{room.take<float>(rows.rows * taken.rows).data(), rows.rows, taken.rows, taken.rows};
+  kernels::set_product(1, rows, kernels::PackedMatrix(taken.transpose(), room), {}, shares);
+  kernels::add_product(-1, shares, kernels::PackedMatrix(taken, room), rows);
 }
 
 // One round of Gram-Schmidt. A half of the rows is made orthonormal and then taken out of the other, so that most of the work is
 // in products of matrices.
-void orthonormalize_once(const kernels::Matrix& rows, std::vector<float>& room) {
+void orthonormalize_once(const kernels::Matrix& rows, const kernels::MatrixRoom& room) {
   constexpr std::size_t kFew = 4;
   if (rows.rows > kFew) {
     const std::size_t half = rows.rows / 2;
@@ -86,15 +87,20 @@ void orthonormalize_once(const kernels::Matrix& rows, std::vector<float>& room) 
 }  // namespace
 
 // Twice: one round leaves what rounding made of a row that nearly was in the span.
-void orthonormalize(const kernels::Matrix& rows, std::size_t done) {
+void orthonormalize(const kernels::Matrix& rows, std::size_t done, kernels::MatrixRoom room) {
   const kernels::ConstMatrix taken{rows.data, done, rows.columns, rows.stride};
   const kernels::Matrix rest{rows.data + done * rows.stride, rows.rows - done, rows.columns, rows.stride};
   for (std::size_t i = 0; i < rest.rows; ++i) scale_to_one(row(rest, i), 0);
-  std::vector<float> room;
   for (int round = 0; round < 2; ++round) {
     take_out(taken, rest, room);
     orthonormalize_once(rest, room);
   }
+}
+
+std::size_t orthonormalize_room(std::size_t rows, std::size_t done, std::size_t columns) {
+  const std::size_t taken = std::max(done, rows / 2);
+  return kernels::MatrixRoom::bytes_for<float>(rows * taken) + kernels::PackedMatrix::room_for(columns, taken) +
+         kernels::PackedMatrix::room_for(taken, columns);
 }
 
 FollowedBasis::FollowedBasis(const Parameter& parameter, const FollowOptions& options)
@@ -113,80 +119,118 @@ FollowedBasis::FollowedBasis(const Parameter& parameter, const FollowOptions& op
   if (dims_ + probes_ > k || (dims_ + probes_) * slices + probes_ * k >= elements) dims_ = 0;
 }
 
-void FollowedBasis::fill_probes(const kernels::Matrix& rows) const {
+void FollowedBasis::fill_probes(const kernels::Matrix& rows, kernels::MatrixRoom room) const {
   for (std::size_t i = dims_; i < rows.rows; ++i) {
     const auto own = row(rows, i);
     if (std::ranges::any_of(own, [](float value) { return value != 0; })) continue;
     for (std::size_t k = 0; k < own.size(); ++k) own[k] = scattered(i * own.size() + k);
-    orthonormalize({rows.data, i + 1, rows.columns, rows.stride}, i);
+    orthonormalize({rows.data, i + 1, rows.columns, rows.stride}, i, room);
   }
+}
+
+// Whether it can be used.
+bool FollowedBasis::finish(State& state) const {
+  constexpr float kLargestEntry = 1.01f;  // of rows of length one, to rounding
+  const kernels::Scan entries = kernels::scan(state.rows);
+  if (!entries.finite || entries.largest > kLargestEntry || !kernels::scan(state.deviations).finite) return false;
+  const std::size_t k = slices_.entries();
+  state.reach = 0;
+  for (std::size_t entry = 0; entry < k; ++entry) {
+    double sum = 0;
+    for (std::size_t i = 0; i < dims_; ++i) sum += std::abs(static_cast<double>(state.rows[i * k + entry]));
+    state.reach = std::max(state.reach, sum);
+  }
+  return true;
+}
+
+void FollowedBasis::commit_step() {
+  if (!has_next_) return;
+  std::swap(current_, next_);
+  has_current_ = true;
+  has_next_ = false;
 }
 
 void FollowedBasis::begin(std::span<const float> mean) {
-  if (dims_ == 0 || !kernels::scan(mean).finite) return;
+  if (dims_ == 0 || has_current_) return;
+  const kernels::Scan scan = kernels::scan(mean);
+  if (!scan.finite || scan.largest == 0) return;
   const std::size_t slices = slices_.count(mean.size()), k = slices_.entries();
   std::vector<float> mixture(all_rows() * slices), matrix(slices * k);
+  std::vector<std::byte, kernels::AlignedAllocator<std::byte>> room(follow_room(slices));
   for (std::size_t i = 0; i < mixture.size(); ++i) mixture[i] = scattered(i);
-  auto state = std::make_shared<State>();
-  state->rows.resize(all_rows() * k);
-  state->deviations.resize(dims_);
-  const kernels::Matrix rows{state->rows.data(), all_rows(), k, k};
+  for (State* const state : {&current_, &next_}) {
+    state->rows.resize(all_rows() * k);
+    state->deviations.assign(dims_, 0.0f);
+  }
+  const kernels::Matrix rows{next_.rows.data(), all_rows(), k, k};
   slices_.gather(mean, 0, slices, matrix.data());
   kernels::set_product(1, {mixture.data(), all_rows(), slices, slices}, kernels::PackedMatrix({matrix.data(), slices, k, k}), {}, rows);
-  if (!kernels::scan(state->rows).finite) return;
-  orthonormalize(rows);
-  fill_probes(rows);
-  working_ = std::move(state);
+  if (!kernels::scan(next_.rows).finite) return;
+  orthonormalize(rows, 0, kernels::MatrixRoom(room));
+  fill_probes(rows, kernels::MatrixRoom(room));
+  has_next_ = finish(next_);
 }
 
-void FollowedBasis::follow(const kernels::ConstMatrix& coefficients, const kernels::ConstMatrix& z) {
+std::size_t FollowedBasis::follow_room(std::size_t slices) const {
+  const std::size_t k = slices_.entries(), all = all_rows();
+  const auto floats = [](std::size_t count) { return kernels::MatrixRoom::bytes_for<float>(count); };
+  using Packed = kernels::PackedMatrix;
+  return floats(all * k) + floats(all * slices) + floats(probes_ * probes_) + floats(all * all) + floats(all) +
+         std::max({orthonormalize_room(probes_, dims_, k), orthonormalize_room(all, 0, k), orthonormalize_room(1, all, k),
+                   Packed::room_for(k, probes_), Packed::room_for(probes_, slices), Packed::room_for(slices, all),
+                   Packed::room_for(all, k), kernels::eigenvector_room(all)});
+}
+
+void FollowedBasis::follow(const kernels::ConstMatrix& coefficients, const kernels::ConstMatrix& z, kernels::MatrixRoom room) {
   const std::size_t k = slices_.entries(), n = coefficients.columns, all = all_rows();
+  const auto packed_product = [](const kernels::ConstMatrix& a, const kernels::ConstMatrix& b, const kernels::Matrix& c, kernels::MatrixRoom rest) {
+    kernels::set_product(1, a, kernels::PackedMatrix(b, rest), {}, c);
+  };
   // The span's orthonormal rows: U, and those that Z is made of. Z = T rows.
-  std::vector<float> span(working_->rows.begin(), working_->rows.end());
-  const kernels::Matrix rows{span.data(), all, k, k};
+  const kernels::Matrix rows{room.take<float>(all * k).data(), all, k, k};
+  std::ranges::copy(current_.rows, rows.data);
   for (std::size_t i = 0; i < probes_; ++i) std::copy_n(z.data + i * z.stride, k, rows.data + (dims_ + i) * k);
-  orthonormalize(rows, dims_);
+  orthonormalize(rows, dims_, room);
   // What the mean is in that span: a row of coefficients for each row of it, in units of the largest.
-  std::vector<float> within(all * n);
+  const auto within = room.take<float>(all * n);
   std::copy_n(coefficients.data, dims_ * n, within.begin());
-  std::vector<float> turn(probes_ * probes_);
-  const kernels::Matrix turned{turn.data(), probes_, probes_, probes_};
-  kernels::set_product(1, {rows.data + dims_ * k, probes_, k, k}, kernels::PackedMatrix(z.transpose()), {}, turned);
+  const kernels::Matrix turned{room.take<float>(probes_ * probes_).data(), probes_, probes_, probes_};
+  packed_product({rows.data + dims_ * k, probes_, k, k}, z.transpose(), turned, room);
   const kernels::ConstMatrix p{coefficients.data + dims_ * coefficients.stride, probes_, n, coefficients.stride};
-  kernels::set_product(1, turned, kernels::PackedMatrix(p), {}, {within.data() + dims_ * n, probes_, n, n});
+  packed_product(turned, p, {within.data() + dims_ * n, probes_, n, n}, room);
   float unit = kernels::measure(within).largest;
-  for (const float deviation : working_->deviations) unit = std::max(unit, deviation);
+  for (const float deviation : current_.deviations) unit = std::max(unit, deviation);
   if (!kernels::scan(within).finite || !(unit > 0) || !std::isfinite(unit)) return;
   for (float& value : within) value /= unit;
-  std::vector<float> moments(all * all), variances(all);
+  const auto moments = room.take<float>(all * all), variances = room.take<float>(all);
   const kernels::Matrix square{moments.data(), all, all, all};
   const kernels::ConstMatrix mean{within.data(), all, n, n};
-  kernels::set_product(1, mean, kernels::PackedMatrix(mean.transpose()), {}, square);
+  packed_product(mean, mean.transpose(), square, room);
   for (std::size_t i = 0; i < dims_; ++i) {
-    const float deviation = working_->deviations[i] / unit;
+    const float deviation = current_.deviations[i] / unit;
     moments[i * all + i] += static_cast<float>(kForgetting) * deviation * deviation;
   }
-  if (!kernels::find_eigenvectors(square, variances) || !kernels::scan(moments).finite) return;
+  if (!kernels::find_eigenvectors(square, variances, room) || !kernels::scan(moments).finite) return;
 
-  auto state = std::make_shared<State>();
-  state->rows.resize(all * k);
-  const kernels::Matrix next{state->rows.data(), all, k, k};
-  kernels::set_product(1, square, kernels::PackedMatrix(rows), {}, next);
-  orthonormalize(next);
-  fill_probes(next);
-  for (std::size_t i = 0; i < dims_; ++i) state->deviations.push_back(std::sqrt(std::max(variances[i], 0.0f)) * unit);
-  if (kernels::scan(state->rows).finite && kernels::scan(state->deviations).finite) working_ = std::move(state);
+  next_.rows.resize(all * k);
+  next_.deviations.resize(dims_);
+  const kernels::Matrix next{next_.rows.data(), all, k, k};
+  packed_product(square, rows, next, room);
+  orthonormalize(next, 0, room);
+  fill_probes(next, room);
+  for (std::size_t i = 0; i < dims_; ++i) next_.deviations[i] = std::sqrt(std::max(variances[i], 0.0f)) * unit;
+  has_next_ = finish(next_);
 }
 
 std::vector<std::byte> FollowedBasis::save() const {
-  std::vector<std::byte> saved(2 + (committed_ ? sizeof(Header) + 4 * (committed_->rows.size() + dims_) : 0));
+  std::vector<std::byte> saved(2 + (has_current_ ? sizeof(Header) + 4 * (current_.rows.size() + dims_) : 0));
   ByteWriter writer(saved);
   writer.write(kVersion);
-  writer.write(static_cast<std::uint8_t>(committed_ ? 1 : 0));
-  if (!committed_) return saved;
+  writer.write(static_cast<std::uint8_t>(has_current_ ? 1 : 0));
+  if (!has_current_) return saved;
   writer.write(Header{static_cast<std::uint32_t>(dims_), static_cast<std::uint32_t>(probes_), static_cast<std::uint32_t>(slices_.entries())});
-  writer.write_all(std::span<const float>(committed_->rows));
-  writer.write_all(std::span<const float>(committed_->deviations));
+  writer.write_all(std::span<const float>(current_.rows));
+  writer.write_all(std::span<const float>(current_.deviations));
   return saved;
 }
 
@@ -195,23 +239,23 @@ void FollowedBasis::load(std::span<const std::byte> saved) {
   reader.expect_version(kVersion);
   const auto contents = reader.read<std::uint8_t>();
   if (contents > 1) throw PayloadError(std::string(kSaved) + " holds nothing known");
-  std::shared_ptr<State> state;
+  State state;
   if (contents == 1) {
     const auto header = reader.read<Header>();
     if (dims_ == 0 || header.dims != dims_ || header.probes != probes_ || header.entries != slices_.entries())
       throw PayloadError(std::string(kSaved) + " holds " + std::to_string(header.dims) + " components for slices of " +
                          std::to_string(header.entries) + " entries; they are " + std::to_string(dims_) + " of " +
                          std::to_string(slices_.entries()) + " now. A parameter whose shape has changed begins anew");
-    state = std::make_shared<State>();
-    state->rows.resize(all_rows() * slices_.entries());
-    state->deviations.resize(dims_);
-    reader.read_into(std::span(state->rows));
-    reader.read_into(std::span(state->deviations));
-    if (!kernels::scan(state->rows).finite || !kernels::scan(state->deviations).finite)
-      throw PayloadError(std::string(kSaved) + " holds a number that is not finite");
+    state.rows.resize(all_rows() * slices_.entries());
+    state.deviations.resize(dims_);
+    reader.read_into(std::span(state.rows));
+    reader.read_into(std::span(state.deviations));
+    if (!finish(state)) throw PayloadError(std::string(kSaved) + " holds a number that is not finite, or too large");
   }
   reader.expect_end();
-  committed_ = std::move(state);
+  current_ = std::move(state);
+  has_current_ = contents == 1;
+  has_next_ = false;
 }
 
 }  // namespace thinwire

@@ -12,14 +12,15 @@
 // 3. use: y = U'(slice - mu) of every slice; sum(y); the mean is U y / W + mu. y of the sum is the sum of y.
 //
 // Wire: 32 n in 1 and 2, 32 d ceil(n/K) in 3, and once a cycle 32 (d K + K + d) for U, mu and the deviations. With feedback
-// 32 bits a chunk more tell whether any worker used it. Rounds: one sum a step; before 3 a max and a broadcast from each
-// owner. A stage that follows carries y instead. So does, with `rate` R, a transform code (bit_allocation.h, transform_code.h):
+// 32 bits a message and 32 a chunk more say what is finite and used. Rounds: one sum a step; before 3 two of max and a broadcast from
+// each owner (basis_agreement.h). A stage that follows carries y instead. So does, with `rate` R, a transform code (bit_allocation.h, transform_code.h):
 // at most R n bits in 3, a max of norms and a sum of words; the basis then has 2 d numbers more, bits and steps.
 //
 // What a fixed U cannot express never gets through while it is in use. feedback=off forgets it, as published; on keeps it
 // in the residual, which goes out with the first learning step; flush sends it in equal parts over all learning steps.
 //
-// Memory passes: encode reads the values once, decode writes the mean once, each with 2 n d flops.
+// Memory passes: encode reads the values once, decode writes the mean once, each with 2 n d flops; with feedback decode reads the
+// values once more, and with feedback and a code has 2 n d flops more, for this worker's own part.
 #pragma once
 
 #include <memory>
@@ -44,8 +45,6 @@ class Gradiveq : public Compressor {
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;
 
  private:
-  class Message;
-
   GradiveqOptions options_;
   bool flush_;
   std::unique_ptr<const Compressor> next_;

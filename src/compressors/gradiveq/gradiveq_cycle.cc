@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/bytes.h"
 #include "kernels/statistics.h"
@@ -10,10 +11,19 @@
 namespace thinwire {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr const char* kSaved = "a saved state of gradiveq";
 
 enum Contents : std::uint8_t { kHasBasis = 1, kHasMoments = 2, kHasFound = 4, kAll = 7 };
+
+// The largest sum, over a matrix's columns, of magnitudes times the weight of their row.
+template <class Weight>
+double largest_column(const kernels::ConstMatrix& matrix, const Weight& weight) {
+  std::vector<double> sums(matrix.columns);
+  for (std::size_t i = 0; i < matrix.rows; ++i)
+    for (std::size_t k = 0; k < matrix.columns; ++k) sums[k] += weight(i) * std::abs(static_cast<double>(matrix.data[i * matrix.stride + k]));
+  return *std::ranges::max_element(sums);
+}
 
 void prepare(Basis& basis) {
   const std::size_t k = basis.slices.entries(), d = basis.dims;
@@ -22,11 +32,19 @@ void prepare(Basis& basis) {
   basis.columns = kernels::PackedMatrix(components.transpose());
   basis.offsets.assign(d, 0);
   kernels::add_product(1, {basis.mean.data(), 1, k, k}, basis.columns, {basis.offsets.data(), 1, d, d});
+  basis.largest_mean = static_cast<double>(kernels::scan(basis.mean).largest);
+  basis.reach = largest_column(components, [](std::size_t) { return 1.0; });
+  if (!basis.code) return;
+  basis.reach_of_levels = largest_column(components, [&](std::size_t c) {
+    return static_cast<double>(basis.deviations[c]) * static_cast<double>(basis.code->steps()[c]) * std::ldexp(1.0, basis.code->widths()[c]);
+  });
 }
 
-void scale_back(Basis& basis, float scale) {
+// False if it leaves float's range.
+bool scale_back(Basis& basis, float scale) {
   kernels::multiply(basis.mean, 1 / scale);
   kernels::multiply(basis.deviations, 1 / scale);
+  return kernels::scan(basis.mean).finite && kernels::scan(basis.deviations).finite;
 }
 
 struct BasisHeader {
@@ -50,12 +68,17 @@ void save_basis(const Basis& basis, ByteWriter& writer) {
 GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background)
     : parameter_(parameter), options_(options), background_(background) {}
 
-const Basis* GradiveqCycle::basis(std::uint64_t step) const {
-  return options_.schedule.uses(step) ? working_.get() : nullptr;
+// Bits that were divided among components for fewer workers may leave some without a level for more of them.
+const Basis* GradiveqCycle::basis(std::uint64_t step, int world_size) const {
+  if (!options_.schedule.uses(step) || !working_) return nullptr;
+  return working_->code && !working_->code->has_levels(world_size) ? nullptr : working_.get();
 }
 
-void GradiveqCycle::begin_learning(std::uint64_t step, int world_size) {
+void GradiveqCycle::begin_learning(std::uint64_t step, bool is_owner, int world_size) {
   if (is_small()) return;
+  const bool begins = options_.schedule.position(step) == 0;
+  forgets_ = begins;
+  if (!is_owner && (begins || !is_learning())) return;
   options_.size.world_size = world_size;
   seen_step_ = step;
   seen_.resize(parameter_.elements());
@@ -69,6 +92,11 @@ const Basis* GradiveqCycle::found() {
   if (!learned_ || !learned_->done.valid()) return nullptr;
   learned_->done.get();
   return learned_->basis ? &*learned_->basis : nullptr;
+}
+
+void GradiveqCycle::use(std::shared_ptr<const Basis> basis) {
+  working_ = std::move(basis);
+  forgets_ = true;
 }
 
 std::size_t GradiveqCycle::basis_numbers(const Basis& basis) {
@@ -108,8 +136,9 @@ std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t di
   if (dims == 0 || dims > k || numbers.size() != basis_numbers(dims, k))
     throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' has " + std::to_string(dims) +
                        " components of " + std::to_string(numbers.size()) + " numbers; its slices have " + std::to_string(k) + " entries");
-  if (!kernels::scan(numbers).finite)
-    throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' holds a number that is not finite");
+  constexpr float kLargestEntry = 1.01f;  // of rows of length one, to rounding
+  if (!kernels::scan(numbers).finite || kernels::scan(numbers.first(dims * k)).largest > kLargestEntry)
+    throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' holds a number that is not finite, or too large");
   basis->components.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(dims * k));
   numbers = numbers.subspan(dims * k);
   basis->mean.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(k));
@@ -123,10 +152,12 @@ std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t di
 void GradiveqCycle::begin_step() {
   working_ = committed_;
   seen_step_.reset();
+  forgets_ = false;
 }
 
 void GradiveqCycle::commit_step() {
   committed_ = working_;
+  if (std::exchange(forgets_, false)) learned_ = nullptr;
   if (!seen_step_) return;
   add_seen();
   if (options_.schedule.position(*seen_step_) + 1 == options_.schedule.learn) {
@@ -145,7 +176,8 @@ std::shared_ptr<GradiveqCycle::Learned> GradiveqCycle::fresh() const {
 // The scale is a cycle's first gradient's. Later ones that are so much larger that their squares overflow spoil the moments,
 // and the parameter stays uncompressed for this cycle.
 void GradiveqCycle::add_seen() {
-  if (options_.schedule.position(*seen_step_) == 0 || !learned_ || learned_->done.valid()) learned_ = fresh();
+  if (!is_learning()) learned_ = fresh();
+  ++learned_->steps;
   const kernels::Magnitudes magnitudes = kernels::measure(seen_);
   if (!magnitudes.finite || magnitudes.largest == 0) return;
   if (learned_->scale == 0) learned_->scale = std::ldexp(1.0f, -std::clamp(std::ilogb(magnitudes.largest), -120, 120));
@@ -159,7 +191,7 @@ void GradiveqCycle::find_in_background() {
     if (!learned) return;
     learned->basis = best_basis(learned->moments, size);
     learned->moments.clear();
-    if (learned->basis) scale_back(*learned->basis, learned->scale);
+    if (learned->basis && !scale_back(*learned->basis, learned->scale)) learned->basis.reset();
   });
 }
 
@@ -167,10 +199,10 @@ std::vector<std::byte> GradiveqCycle::save() const {
   const bool finding = learned_ && learned_->done.valid();
   if (finding) learned_->done.wait();
   const Basis* const found = finding && learned_->basis ? &*learned_->basis : nullptr;
-  const bool learning = learned_ && !finding;
-  std::size_t bytes = 2 + (committed_ ? saved_bytes(*committed_) : 0) + (found ? saved_bytes(*found) : 0);
+  const bool learning = is_learning();
+  std::size_t bytes = 2 + (committed_ ? saved_bytes(*committed_) : 0) + (found ? sizeof(std::uint32_t) + saved_bytes(*found) : 0);
   if (learning) {
-    bytes += sizeof(float);
+    bytes += sizeof(std::uint32_t) + sizeof(float);
     for (const Moments& moments : learned_->moments) bytes += moments.saved_bytes();
   }
   std::vector<std::byte> saved(bytes);
@@ -179,10 +211,14 @@ std::vector<std::byte> GradiveqCycle::save() const {
   writer.write(static_cast<std::uint8_t>((committed_ ? kHasBasis : 0) | (learning ? kHasMoments : 0) | (found ? kHasFound : 0)));
   if (committed_) save_basis(*committed_, writer);
   if (learning) {
+    writer.write(learned_->steps);
     writer.write(learned_->scale);
     for (const Moments& moments : learned_->moments) moments.save(writer);
   }
-  if (found) save_basis(*found, writer);
+  if (found) {
+    writer.write(learned_->steps);
+    save_basis(*found, writer);
+  }
   return saved;
 }
 
@@ -211,12 +247,15 @@ void GradiveqCycle::load(std::span<const std::byte> saved) {
   if (contents & kHasBasis) basis = load_basis();
   if (contents & kHasMoments) {
     learned = fresh();
+    learned->steps = reader.read<std::uint32_t>();
     learned->scale = reader.read<float>();
-    if (!(learned->scale >= 0) || !std::isfinite(learned->scale)) throw PayloadError(std::string(kSaved) + " holds an impossible scale");
+    if (learned->scale != 0 && !(learned->scale >= 0x1p-120f && learned->scale <= 0x1p120f))
+      throw PayloadError(std::string(kSaved) + " holds an impossible scale");
     for (Moments& moments : learned->moments) moments.load(reader);
   }
   if (contents & kHasFound) {
     learned = std::make_shared<Learned>();
+    learned->steps = reader.read<std::uint32_t>();
     learned->basis = *load_basis();
     std::promise<void> done;
     done.set_value();

@@ -41,17 +41,20 @@ class GradiveqCycle : public CompressorMemory {
   GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background);
 
   // Null where the parameter travels uncompressed in this step.
-  const Basis* basis(std::uint64_t step) const;
+  const Basis* basis(std::uint64_t step, int world_size) const;
 
-  // At the owner, in a learning step: takes part of the aggregated gradient, from element `first` on. begin_learning()
-  // comes first; then parts may come from several threads.
-  void begin_learning(std::uint64_t step, int world_size);
+  // In every learning step: its parameter's owner learns, and whoever holds what was learnt in this cycle before the number of
+  // workers, and so the owner, changed.
+  void begin_learning(std::uint64_t step, bool is_owner, int world_size);
+  // Takes part of the aggregated gradient, from element `first` on, if this worker learns. Parts may come from several threads.
   void learn(std::uint64_t first, std::span<const float> mean);
 
-  // At the owner, before a basis is used: waits for it. Null if there is none, and the parameter stays uncompressed.
+  // Before a basis is used: waits for what this worker has found. Null if that is nothing.
   const Basis* found();
-  // The basis of the cycle that begins; null for none.
-  void use(std::shared_ptr<const Basis> basis) { working_ = std::move(basis); }
+  // Of how many steps that was learnt.
+  std::uint32_t learnt_steps() const { return learned_ ? learned_->steps : 0; }
+  // The basis of the cycle that begins; null for none, and the parameter stays uncompressed.
+  void use(std::shared_ptr<const Basis> basis);
 
   // What is received of a basis with so many components, or throws PayloadError.
   std::shared_ptr<const Basis> read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const;
@@ -69,6 +72,7 @@ class GradiveqCycle : public CompressorMemory {
   // Moves to the background thread when a learning phase ends.
   struct Learned {
     std::vector<Moments> moments;
+    std::uint32_t steps = 0;
     float scale = 0;  // gradients are multiplied by it, a power of 2, so that their squares are floats; 0: none yet
     std::optional<Basis> basis;
     std::shared_future<void> done;  // valid once principal components are sought
@@ -78,6 +82,7 @@ class GradiveqCycle : public CompressorMemory {
   static std::size_t numbers(std::size_t dims, std::size_t entries, bool coded) { return dims * entries + entries + (coded ? 3 : 1) * dims; }
   void read_code(Basis& basis, std::span<const float> numbers) const;
   bool is_small() const { return parameter_.elements() < options_.smallest; }
+  bool is_learning() const { return learned_ && !learned_->done.valid(); }
   void add_seen();
   void find_in_background();
   std::shared_ptr<Learned> fresh() const;
@@ -87,9 +92,11 @@ class GradiveqCycle : public CompressorMemory {
   Background& background_;
   std::shared_ptr<const Basis> committed_;
   std::shared_ptr<const Basis> working_;
-  std::shared_ptr<Learned> learned_;  // null where another worker is the owner
+  std::shared_ptr<Learned> learned_;  // null where another worker learns
+  // Of the step at hand, until it is committed.
   std::optional<std::uint64_t> seen_step_;
-  std::vector<float> seen_;  // the aggregated gradient of a learning step, until it is committed
+  std::vector<float> seen_;  // the aggregated gradient
+  bool forgets_ = false;     // what was learnt is used, or of an earlier cycle
 };
 
 }  // namespace thinwire

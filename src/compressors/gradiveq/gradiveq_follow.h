@@ -8,13 +8,14 @@
 //    each step's weighted with 0.95 of the next one's, within the span of U and Z. The d leading ones are the next U, those
 //    that are left over the next probes.
 //
-// The first step travels uncompressed; U begins in the span of its slices. Both sums are linear, so payloads add up. With feedback
+// A parameter's first step with any gradient travels uncompressed; U begins in the span of its slices. Both sums are linear, so payloads add up. With feedback
 // what was not sent is found by the probes of later steps: no direction is out of reach. PowerSGD (Vogels et al., NeurIPS 2019) is
 // the case without components.
 //
 // A stage that follows carries Y and S, and then Z. What it loses of a worker's own stays in R, and so reaches Z and the residual.
 //
-// Wire: 32 n in the first step, then 32 ((d + q) N + q K), in two sums, or as the stage has it; with feedback 32 a parameter more. A
+// Wire: 32 n in the first step, then 32 ((d + q) N + q K), in two sums, or as the stage has it; with feedback 32 a message and 32 a
+// parameter more. A
 // parameter is one piece.
 #pragma once
 
@@ -48,7 +49,6 @@ class GradiveqFollow : public Compressor {
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;
 
  private:
-  class Message;
   FollowOptions options_;
   std::unique_ptr<const Compressor> next_;
 };

@@ -27,6 +27,10 @@ struct Basis {
   kernels::PackedMatrix rows;     // components: dims x K
   kernels::PackedMatrix columns;  // their transpose
   std::vector<float> offsets;     // dims: components times mean
+  double largest_mean = 0;        // magnitude
+  // What is decoded is no larger than largest_mean and `reach` times the largest coefficient, or with a code `reach_of_levels` times the
+  // largest norm.
+  double reach = 0, reach_of_levels = 0;
 };
 
 // How many components are kept: as many as get bits if `rate` is not 0; else `dims` if it is not 0; else as many as hold the

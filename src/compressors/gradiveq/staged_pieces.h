@@ -9,16 +9,31 @@
 
 namespace thinwire {
 
+// What is to be sent of a piece, if it is the memory of its gradient as it is: without feedback, so that nobody asks what was used, and
+// what is not finite shows in the coefficients. Else empty.
+inline std::span<const float> values_in_place(const Piece& piece, const Work& work) {
+  if (!piece.gradient.is_float() || work.feedback || work.gradient_scale != 1) return {};
+  return piece.gradient.floats();
+}
+
 // Throws ArgumentError if the stage remembers something: coefficients change their meaning from step to step.
 void refuse_memory(const Compressor* next);
 
 // How many pieces carry so many coefficients: they are as long as any gradient's chunks.
 inline std::size_t staged_pieces(std::size_t coefficients) { return (coefficients + kChunkElements - 1) / kChunkElements; }
 
-// `to` <- pieces that carry the coefficients of `piece`, which begin at `begin` in the stage's message. Their mean takes the
-// coefficients' place; what this worker's own lose is left in `lost`, which holds zeros, or is empty. `drawn`: how many random
-// numbers the step has drawn for the piece before.
-void write_staged(const Piece& piece, std::uint64_t begin, std::span<float> coefficients, std::span<float> lost, std::uint64_t drawn,
-                  std::span<Piece> to);
+// What carries the coefficients of `piece`, which begin at `begin` in the stage's message. Their mean takes the coefficients' place;
+// what the stage loses of this worker's own is left in `lost`, which holds zeros, or is empty.
+struct StagedCoefficients {
+  const Piece& piece;
+  std::uint64_t begin = 0;
+  std::span<float> coefficients;
+  std::span<float> lost = {};
+  std::uint64_t drawn = 0;  // how many random numbers the step has drawn for the piece before
+};
+void write_staged(const StagedCoefficients& staged, int world_size, std::span<Piece> to);
+
+// The message that those pieces make up.
+Work staged_work(std::span<const Piece> pieces, std::uint64_t elements, bool feedback);
 
 }  // namespace thinwire

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "compressors/gradiveq/bit_allocation.h"
 #include "core/divide.h"
 
 namespace thinwire {

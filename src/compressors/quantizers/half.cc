@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "compressors/shared/head.h"
 #include "compressors/shared/message.h"
 #include "kernels/half.h"
 
@@ -11,79 +12,62 @@ struct Half::Format {
   decltype(kernels::to_bf16)* to;
   decltype(kernels::from_bf16)* from;
   decltype(kernels::subtract_bf16)* subtract;
+  decltype(kernels::scan_bf16)* scan;
   std::uint16_t one;
-  std::uint16_t not_a_number;
 };
-
-namespace {
-
-// A message: every piece's values, then with feedback a mark a piece, 1 if this worker used it. Where the sum of the marks
-// is 0, nobody did, and the residual waits.
-class Halves {
- public:
-  Halves(const Work& work, Context& context) : elements_(work.elements), has_marks_(work.feedback) {
-    all_ = context.scratch().take<std::uint16_t>(elements_ + (has_marks_ ? work.pieces.size() : 0));
-  }
-
-  std::span<std::uint16_t> all() const { return all_; }
-  bool has_marks() const { return has_marks_; }
-  std::uint16_t& mark(std::size_t piece) const { return all_[elements_ + piece]; }
-  std::span<std::uint16_t> of(const Piece& piece) const { return all_.subspan(piece.offset, piece.gradient.size()); }
-
- private:
-  std::uint64_t elements_;
-  bool has_marks_;
-  std::span<std::uint16_t> all_;
-};
-
-}  // namespace
 
 Half::Half(ElementType type) : type_(type) {
-  static constexpr Format kBf16{kernels::to_bf16, kernels::from_bf16, kernels::subtract_bf16, 0x3f80, 0x7fc0};
-  static constexpr Format kFp16{kernels::to_fp16, kernels::from_fp16, kernels::subtract_fp16, 0x3c00, 0x7e00};
+  static constexpr Format kBf16{kernels::to_bf16, kernels::from_bf16, kernels::subtract_bf16, kernels::scan_bf16, 0x3f80};
+  static constexpr Format kFp16{kernels::to_fp16, kernels::from_fp16, kernels::subtract_fp16, kernels::scan_fp16, 0x3c00};
   format_ = type == ElementType::kBfloat16 ? &kBf16 : &kFp16;
 }
 
-// Values divided by the world size, so that the sum of all workers' is the mean and fp16 does not overflow.
-void Half::encode(Piece& piece, float workers, std::span<std::uint16_t> part) const {
-  format_->to(piece.values(), 1.0f / workers, part);
-  if (piece.has_residual()) format_->subtract(part, workers, piece.residual);
-}
-
-bool Half::is_finite(std::span<const std::uint16_t> sums, Context& context) const {
-  const auto floats = context.scratch().take<float>(context.threads().threads() * kChunkElements);
-  std::atomic<bool> finite = true;
-  for_each_part(sums.size(), context, [&](std::size_t first, std::size_t count, std::size_t thread) {
-    const auto part = floats.subspan(thread * kChunkElements, count);
-    format_->from(sums.subspan(first, count), 1.0f, part);
-    if (!kernels::scan(part).finite) finite = false;
+bool Half::means_fit(std::span<const std::uint16_t> means, const Work& work, Context& context) const {
+  std::atomic<bool> fit = true;
+  for_each_part(means.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
+    const kernels::Scan scan = format_->scan(means.subspan(first, count));
+    if (!scan.finite || !fits(work, static_cast<double>(scan.largest))) fit.store(false, std::memory_order_relaxed);
   });
-  return finite;
+  return fit;
 }
 
 Exchange Half::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  const Halves halves(work, context);
-  for_each_piece(work, context, [&](Piece& piece, std::size_t i) {
-    if (piece.has_residual()) open(piece, work);
-    if (halves.has_marks()) halves.mark(i) = piece.used ? format_->one : 0;
-    encode(piece, static_cast<float>(context.world_size()), halves.of(piece));
+  const auto workers = static_cast<float>(context.world_size());
+  const std::size_t longest = longest_piece(work);
+  const auto buffers = context.scratch().take<float>(longest * context.threads().threads());
+  Head head(work, context.scratch());
+  const auto message = context.scratch().take<std::uint16_t>(work.elements + head.numbers());
+  const auto halves = message.first(work.elements), news = message.subspan(work.elements);
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+    const auto values = buffers.subspan(thread * longest, piece.elements());
+    head.note(i, read_values(piece, work, values));
+    format_->to(values, 1.0f / workers, halves.subspan(piece.offset, piece.elements()));
   });
-  if (!context.finite) halves.all()[0] = format_->not_a_number;
-  Await round = context.sum(halves.all(), type_);
+  head.write(news, format_->one);
+  Await round = context.sum(message, type_);
   co_await round;
 
   context.enter(Phase::kDecode);
-  // Everything is looked at before a mean is written: gradients still hold what residuals may have to be put back to.
-  if (context.flag_needed && !is_finite(halves.all(), context)) context.any_non_finite = true;
-  if (context.any_non_finite) co_return;
-  for_each_piece(work, context, [&](Piece& piece, std::size_t i) {
-    if (halves.has_marks() && halves.mark(i) == 0) {
-      skip(piece);
-    } else {
-      format_->from(halves.of(piece), 1.0f, piece.mean());
-      piece.stage = Piece::Stage::kDone;
+  head.read<std::uint16_t>(news);
+  if (!head.finite() || !means_fit(halves, work, context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  const CommitRooms rooms(work, context);
+  const auto own_halves = context.scratch().take<std::uint16_t>(buffers.size());
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+    if (head.is_skipped(i)) return skip(piece);
+    const CommitRoom room = rooms.read(work, i, thread);
+    if (!room.left.empty()) {
+      const auto own = own_halves.subspan(thread * longest, piece.elements());
+      format_->to(room.left, 1.0f / workers, own);
+      format_->subtract(own, workers, room.left);
     }
+    format_->from(halves.subspan(piece.offset, piece.elements()), 1.0f, room.mean);
+    commit(work, i, room);
   });
 }
 

@@ -1,7 +1,7 @@
 // bf16 and fp16: values are divided by the world size, rounded to 16 bits and summed by all-reduce. One round, 16 bits an
 // element, one pass each way. Dividing first keeps fp16's sum from overflowing; a single value beyond 65504 times the world
-// size becomes infinite. With feedback 16 bits a chunk more tell whether any worker used it. The sum is rounded by the engine
-// at every addition, which no residual sees.
+// size becomes infinite. 16 bits a message more tell whether it is finite, and with feedback 16 a chunk whether any worker used
+// it. The sum is rounded by the engine at every addition, which no residual sees.
 #pragma once
 
 #include "compressors/shared/compressor.h"
@@ -16,8 +16,7 @@ class Half : public Compressor {
 
  private:
   struct Format;
-  void encode(Piece& piece, float workers, std::span<std::uint16_t> part) const;
-  bool is_finite(std::span<const std::uint16_t> sums, Context& context) const;
+  bool means_fit(std::span<const std::uint16_t> means, const Work& work, Context& context) const;
 
   ElementType type_;
   const Format* format_;

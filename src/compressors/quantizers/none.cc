@@ -1,72 +1,81 @@
 #include "compressors/quantizers/none.h"
 
 #include <algorithm>
-#include <limits>
+#include <atomic>
 
+#include "compressors/shared/head.h"
 #include "compressors/shared/message.h"
-#include "kernels/statistics.h"
 
 namespace thinwire {
 namespace {
 
-// Whether the pieces' gradients lie one behind the other, as they do in a bucket of which nothing is exempt.
+// Whether the pieces' gradients are floats one behind the other, as they are in a bucket of which nothing is exempt.
 bool is_contiguous(std::span<const Piece> pieces) {
-  for (std::size_t i = 1; i < pieces.size(); ++i)
-    if (pieces[i - 1].gradient.data() + pieces[i - 1].gradient.size() != pieces[i].gradient.data()) return false;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (!pieces[i].gradient.is_float()) return false;
+    if (i > 0 && pieces[i - 1].gradient.bytes.data() + pieces[i - 1].gradient.bytes.size() != pieces[i].gradient.bytes.data()) return false;
+  }
   return true;
 }
 
-void copy_values(const Work& work, Context& context, std::span<float> packed) {
-  for_each_piece(work, context, [&](const Piece& piece, std::size_t) {
-    std::ranges::copy(piece.values(), packed.begin() + static_cast<std::ptrdiff_t>(piece.offset));
+// Sums become means in the same pass that looks whether they can be stored.
+bool divide_sums(std::span<float> sums, const Work& work, Context& context) {
+  std::atomic<bool> fit = true;
+  const float share = 1.0f / static_cast<float>(context.world_size());
+  for_each_part(sums.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
+    const kernels::Scan scan = kernels::scan_and_multiply(sums.subspan(first, count), share);
+    if (!scan.finite || !fits(work, static_cast<double>(scan.largest) * static_cast<double>(share)))
+      fit.store(false, std::memory_order_relaxed);
   });
+  return fit;
 }
 
-void copy_means(const Work& work, Context& context, std::span<const float> packed) {
-  for_each_piece(work, context, [&](const Piece& piece, std::size_t) {
-    std::ranges::copy(packed.subspan(piece.offset, piece.mean().size()), piece.mean().begin());
-  });
-}
-
-void divide(std::span<float> values, Context& context) {
-  for_each_part(values.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
-    kernels::multiply(values.subspan(first, count), 1.0f / static_cast<float>(context.world_size()));
-  });
-}
-
-// Everything is sent, so nothing remains.
-void finish(const Work& work) {
-  for (Piece& piece : work.pieces) {
-    std::fill(piece.residual.begin(), piece.residual.end(), 0.0f);
-    piece.stage = Piece::Stage::kDone;
+Exchange sum_in_place(Work& work, Context& context) {
+  const std::span<float> values(work.pieces.front().gradient.floats().data(), work.elements);
+  Await round = context.sum(values);
+  co_await round;
+  context.enter(Phase::kDecode);
+  if (!divide_sums(values, work, context)) {
+    context.any_non_finite = true;
+    co_return;
   }
-}
-
-bool any_residual(std::span<const Piece> pieces) {
-  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.has_residual(); });
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
 }
 
 }  // namespace
 
 Exchange None::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  const bool measured = any_residual(work.pieces);
-  if (measured) for_each_piece(work, context, [&](Piece& piece, std::size_t) { open(piece, work); });
-  const bool in_place = !measured && is_contiguous(work.pieces);
-  std::span<float> values(work.pieces.front().gradient.data(), work.elements);
-  if (!in_place) {
-    values = context.scratch().take<float>(work.elements);
-    copy_values(work, context, values);
+  if (!work.feedback && !work.measured && is_contiguous(work.pieces)) {
+    Exchange in_place = sum_in_place(work, context);
+    co_await in_place;
+    co_return;
   }
-  if (!context.finite) values[0] = std::numeric_limits<float>::quiet_NaN();
-  Await round = context.sum(values);
+  Head head(work, context.scratch());
+  const auto message = context.scratch().take<float>(work.elements + head.numbers());
+  const auto values = message.first(work.elements), news = message.subspan(work.elements);
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
+    const kernels::Opened opened = read_values(piece, work, values.subspan(piece.offset, piece.elements()));
+    head.note(i, opened);
+    if (work.measured) work.report.energies[i] = static_cast<double>(opened.sum.sum_squares);
+  });
+  head.write(news, 1.0f);
+  Await round = context.sum(message);
   co_await round;
 
   context.enter(Phase::kDecode);
-  if (flagged(values, context)) co_return;
-  divide(values, context);
-  if (!in_place) copy_means(work, context, values);
-  finish(work);
+  head.read<float>(news);
+  if (!head.finite() || !divide_sums(values, work, context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
+    if (head.is_skipped(i)) return skip(piece);
+    commit_lossless(work, i, values.subspan(piece.offset, piece.elements()));
+  });
 }
 
 }  // namespace thinwire

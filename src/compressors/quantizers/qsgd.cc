@@ -4,10 +4,12 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
-#include "compressors/shared/message.h"
+#include "compressors/shared/averaging.h"
 #include "core/bytes.h"
+#include "core/scratch.h"
 #include "kernels/codes.h"
 #include "kernels/fields.h"
 #include "kernels/rounding.h"
@@ -17,7 +19,6 @@ namespace thinwire {
 namespace {
 
 constexpr std::size_t kTile = 1024;  // values that are rounded at a time
-constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
@@ -84,13 +85,12 @@ Exchange Qsgd::exchange(Work& work, Context& context) const {
 
 // --- a code for each worker
 
-std::size_t Qsgd::encoded_bytes(const Piece& piece) const {
-  const std::size_t elements = piece.gradient.size();
-  return buckets(elements) * sizeof(float) + kernels::packed_bytes(elements, options_.bits);
+std::size_t Qsgd::most_bytes(const Piece& piece) const {
+  return buckets(piece.elements()) * sizeof(float) + kernels::packed_bytes(piece.elements(), options_.bits);
 }
 
-void Qsgd::encode(Piece& piece, const kernels::Magnitudes& /*magnitudes*/, std::span<std::byte> encoded) const {
-  const std::span<float> values = piece.values();
+std::size_t Qsgd::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
+                               std::span<std::byte> code, std::span<std::byte> /*room*/) const {
   std::array<float, kChunkElements / kernels::kWordGroup> all_steps;
   const auto steps = std::span(all_steps).first(buckets(values.size()));
   for (std::size_t b = 0; b < steps.size(); ++b) {
@@ -100,49 +100,64 @@ void Qsgd::encode(Piece& piece, const kernels::Magnitudes& /*magnitudes*/, std::
   std::array<std::uint8_t, kChunkElements> all_codes;
   const auto codes = std::span(all_codes).first(values.size());
   std::ranges::fill(codes, static_cast<std::uint8_t>(levels()));
-  round(values, steps, piece.random, [&](std::span<const std::int32_t> rounded, std::size_t first, std::size_t) {
+  const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
+  round(values, steps, random, [&](std::span<const std::int32_t> rounded, std::size_t first, std::size_t) {
     for (std::size_t i = 0; i < rounded.size(); ++i) codes[first + i] = static_cast<std::uint8_t>(rounded[i] + levels());
   });
   for (std::size_t b = 0; b < steps.size(); ++b)
     steps[b] *= shrinkage(std::min(options_.bucket, values.size() - b * options_.bucket));
-  ByteWriter writer(encoded);
+  ByteWriter writer(code);
   writer.write_all(std::span<const float>(steps));
   kernels::pack(codes, options_.bits, writer.take(writer.left()));
-  if (piece.has_residual())
-    for_each_bucket(encoded, values, [&](std::span<const std::byte> packed, float step, std::span<float> bucket) {
-      kernels::look_up_add(packed, options_.bits, {2 * levels(), -step}, bucket);
-    });
+  return code.size();
 }
 
-void Qsgd::check(std::span<const std::byte> encoded, const Piece& piece) const {
-  ByteReader reader(encoded, "a chunk of qsgd");
-  for (std::size_t b = 0; b < buckets(piece.gradient.size()); ++b) {
+float Qsgd::check(std::span<const std::byte> code, const Piece& piece) const {
+  ByteReader reader(code, "a chunk of qsgd");
+  float largest = 0;
+  for (std::size_t b = 0; b < buckets(piece.elements()); ++b) {
     const auto step = reader.read<float>();
     if (!(step >= 0) || !std::isfinite(step * static_cast<float>(levels())))
       throw PayloadError("a chunk of qsgd holds a step that is negative or not finite");
+    largest = std::max(largest, step * static_cast<float>(levels()));
   }
+  return largest;
 }
 
-template <class Body>
-void Qsgd::for_each_bucket(std::span<const std::byte> encoded, std::span<float> elements, const Body& body) const {
-  ByteReader steps(encoded, "a chunk of qsgd");
-  const auto codes = encoded.subspan(buckets(elements.size()) * sizeof(float));
-  for (std::size_t first = 0; first < elements.size(); first += options_.bucket) {
-    const auto bucket = elements.subspan(first, std::min(options_.bucket, elements.size() - first));
-    body(codes.subspan(kernels::packed_bytes(first, options_.bits), kernels::packed_bytes(bucket.size(), options_.bits)),
-         steps.read<float>(), bucket);
-  }
+kernels::CodedLevels Qsgd::levels_of(std::span<const std::byte> code, std::size_t bucket, std::size_t elements) const {
+  float step;
+  std::memcpy(&step, code.data() + bucket * sizeof step, sizeof step);
+  const std::size_t first = bucket * options_.bucket, count = std::min(options_.bucket, elements - first);
+  const auto packed = code.subspan(buckets(elements) * sizeof step + kernels::packed_bytes(first, options_.bits),
+                                   kernels::packed_bytes(count, options_.bits));
+  return {packed, {2 * levels(), step}};
 }
 
-void Qsgd::decode(std::span<const std::byte> encoded, const Piece& /*piece*/, float weight, bool add,
-                  std::span<float> mean) const {
-  for_each_bucket(encoded, mean, [&](std::span<const std::byte> packed, float step, std::span<float> bucket) {
-    const kernels::Levels scale{2 * levels(), weight * step};
+void Qsgd::decode(std::span<const std::byte> code, const Piece& /*piece*/, float weight, bool add, std::span<float> values,
+                  std::span<std::byte> /*room*/) const {
+  for (std::size_t b = 0; b < buckets(values.size()); ++b) {
+    kernels::CodedLevels coded = levels_of(code, b, values.size());
+    coded.levels.step *= weight;
+    const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
     if (add)
-      kernels::look_up_add(packed, options_.bits, scale, bucket);
+      kernels::look_up_add(coded.packed, options_.bits, coded.levels, bucket);
     else
-      kernels::look_up(packed, options_.bits, scale, bucket);
-  });
+      kernels::look_up(coded.packed, options_.bits, coded.levels, bucket);
+  }
+}
+
+std::size_t Qsgd::room_bytes(const Piece& /*piece*/, std::size_t codes) const { return codes * sizeof(kernels::CodedLevels); }
+
+void Qsgd::decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& /*piece*/, float weight,
+                      std::span<float> values, std::span<std::byte> room) const {
+  const auto coded = carve<kernels::CodedLevels>(room, codes.size());
+  for (std::size_t b = 0; b < buckets(values.size()); ++b) {
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      coded[i] = levels_of(codes[i], b, values.size());
+      coded[i].levels.step *= weight;
+    }
+    kernels::look_up_sum(coded, options_.bits, values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket)));
+  }
 }
 
 // --- levels that add up
@@ -153,74 +168,130 @@ class Qsgd::Sums {
  public:
   Sums(const Qsgd& qsgd, const Work& work, Context& context)
       : qsgd_(qsgd),
+        work_(work),
         width_(std::bit_width(static_cast<unsigned>(2 * context.world_size() * qsgd.levels()))),
         limit_(context.world_size() * qsgd.levels()),
+        head_(work, context.scratch()),
         word_begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)),
         norm_begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)) {
     word_begins_[0] = norm_begins_[0] = 0;
     for (std::size_t i = 0; i < work.pieces.size(); ++i) {
-      const std::size_t elements = work.pieces[i].gradient.size();
+      const std::size_t elements = work.pieces[i].elements();
       word_begins_[i + 1] = word_begins_[i] + (elements + fields() - 1) / fields();
       norm_begins_[i + 1] = norm_begins_[i] + qsgd.buckets(elements);
     }
     words_ = context.scratch().take<std::int32_t>(word_begins_.back());
-    norms_ = context.scratch().take<float>(norm_begins_.back() + (work.feedback ? work.pieces.size() : 0));
+    if (work.feedback || work.measured) own_words_ = context.scratch().take<std::int32_t>(words_.size());
+    norms_ = context.scratch().take<float>(norm_begins_.back() + head_.numbers());
+    longest_ = longest_piece(work);
+    values_ = context.scratch().take<float>(longest_ * context.threads().threads());
   }
 
   std::span<std::int32_t> words() const { return words_; }
-  std::span<float> norms_and_marks() const { return norms_; }
-  float& mark(std::size_t piece) const { return norms_[norm_begins_.back() + piece]; }
+  const Head& head() const { return head_; }
 
-  void measure(const Piece& piece, std::size_t index, bool finite) const {
-    const std::span<float> norms = norms_of(index);
-    for (std::size_t b = 0; b < norms.size(); ++b) {
-      const std::size_t first = b * qsgd_.options_.bucket;
-      const auto bucket = piece.values().subspan(first, std::min(qsgd_.options_.bucket, piece.values().size() - first));
-      norms[b] = finite ? qsgd_.norm(bucket) : kNotANumber;
-    }
+  // The first round's message: norms, of which the largest counts, and the head.
+  std::span<float> measure(Context& context) {
+    for_each_piece(work_, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+      const auto values = room(thread, piece);
+      const kernels::Opened opened = read_values(piece, work_, values);
+      head_.note(i, opened);
+      const std::span<float> norms = norms_of(i);
+      for (std::size_t b = 0; b < norms.size(); ++b) {
+        const std::size_t first = b * qsgd_.options_.bucket;
+        norms[b] = opened.sum.finite ? qsgd_.norm(values.subspan(first, std::min(qsgd_.options_.bucket, values.size() - first))) : 0;
+      }
+    });
+    head_.write(norms_.subspan(norm_begins_.back()), 1.0f);
+    return norms_;
   }
 
-  // Norms become steps, and values levels. Where somebody's bucket is not finite, a step that is no number makes the mean so.
-  void encode(Piece& piece, std::size_t index) const {
-    const std::span<float> steps = norms_of(index);
-    for (float& step : steps) step = std::isfinite(step) ? qsgd_.step(step) : kNotANumber;
-    const auto words = words_of(index);
-    std::fill(words.begin(), words.end(), 0);
-    const std::span<float> values = piece.values();
-    qsgd_.round(values, steps, piece.random, [&](std::span<const std::int32_t> levels, std::size_t first, std::size_t b) {
-      for_each_field(words, first, levels.size(), [&](const kernels::Field& field, auto part, std::size_t from, std::size_t count) {
-        kernels::add_field(levels.subspan(from, count), field, part);
+  // What came back of it. False if some worker's values are not finite, or norms are none.
+  bool read_norms() {
+    head_.read<float>(norms_.subspan(norm_begins_.back()));
+    const auto norms = norms_.first(norm_begins_.back());
+    const kernels::Scan scan = kernels::scan(norms);
+    largest_norm_ = scan.largest;
+    for (float& norm : norms) norm = qsgd_.step(norm);
+    return head_.finite() && scan.finite;
+  }
+
+  // Norms are steps by now; values become levels. Keeps this worker's own, where they are wanted again.
+  void encode(Context& context) {
+    for_each_piece(work_, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+      const auto values = room(thread, piece);
+      read_values(piece, work_, values);
+      const auto words = words_of(words_, i);
+      std::fill(words.begin(), words.end(), 0);
+      qsgd_.round(values, norms_of(i), piece.random, [&](std::span<const std::int32_t> levels, std::size_t first, std::size_t) {
+        for_each_field(words, first, levels.size(), [&](const kernels::Field& field, auto part, std::size_t from, std::size_t count) {
+          kernels::add_field(levels.subspan(from, count), field, part);
+        });
       });
-      if (piece.has_residual())
-        kernels::subtract_levels(levels, steps[b] * shrinkage(b, values.size()), values.subspan(first, levels.size()));
+      if (!own_words_.empty()) std::ranges::copy(words, words_of(own_words_, i).begin());
     });
   }
 
-  void decode(std::span<float> mean, std::size_t index, float weight) const {
-    const std::span<const float> steps = norms_of(index);
-    const auto words = words_of(index);
+  // Whether all means can be stored.
+  bool means_fit(Context& context) const {
+    if (fits(work_, static_cast<double>(largest_norm_))) return true;
+    return all_pieces(context, work_, [&](std::size_t i, std::size_t thread) {
+      const auto mean = room(thread, work_.pieces[i]);
+      decode_mean(i, mean, context.world_size());
+      return holds_mean(work_, mean);
+    });
+  }
+
+  void commit_means(Context& context) const {
+    const CommitRooms rooms(work_, context);
+    for_each_piece(work_, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+      if (head_.is_skipped(i)) return skip(piece);
+      const CommitRoom room = rooms.read(work_, i, thread);
+      if (!room.left.empty())
+        for_each_level(own_words_, i, room.left.size(), [&](std::span<const std::int32_t> levels, float step, std::size_t first) {
+          kernels::subtract_levels(levels, step, room.left.subspan(first, levels.size()));
+        });
+      decode_mean(i, room.mean, context.world_size());
+      commit(work_, i, room);
+    });
+  }
+
+ private:
+  std::span<float> room(std::size_t thread, const Piece& piece) const { return values_.subspan(thread * longest_, piece.elements()); }
+
+  void decode_mean(std::size_t piece, std::span<float> mean, int workers) const {
+    const float weight = 1.0f / static_cast<float>(workers);
+    for_each_level(words_, piece, mean.size(), [&](std::span<const std::int32_t> levels, float step, std::size_t first) {
+      kernels::scale_levels(levels, weight * step, mean.subspan(first, levels.size()));
+    });
+  }
+
+  // Calls body(levels, what one is worth, first) for the levels of neighbouring elements of a piece, of one bucket each.
+  template <class Body>
+  void for_each_level(std::span<std::int32_t> all_words, std::size_t piece, std::size_t elements, const Body& body) const {
+    const std::span<const float> steps = norms_of(piece);
+    const auto words = words_of(all_words, piece);
     std::array<std::int32_t, kTile> levels;
-    for (std::size_t first = 0; first < mean.size(); first += kTile) {
-      const auto tile = std::span(levels).first(std::min(kTile, mean.size() - first));
+    for (std::size_t first = 0; first < elements; first += kTile) {
+      const auto tile = std::span(levels).first(std::min(kTile, elements - first));
       for_each_field(words, first, tile.size(), [&](const kernels::Field& field, auto part, std::size_t from, std::size_t count) {
         kernels::take_field(part, field, biases(), tile.subspan(from, count));
       });
       for (std::size_t done = 0; done < tile.size();) {
         const std::size_t b = (first + done) / qsgd_.options_.bucket;
         const std::size_t count = std::min((b + 1) * qsgd_.options_.bucket - first - done, tile.size() - done);
-        kernels::scale_levels(tile.subspan(done, count), weight * steps[b] * shrinkage(b, mean.size()), mean.subspan(first + done, count));
+        body(std::span<const std::int32_t>(tile.subspan(done, count)), steps[b] * shrinkage(b, elements), first + done);
         done += count;
       }
     }
   }
 
- private:
   std::size_t fields() const { return 32 / static_cast<std::size_t>(width_); }
   std::span<float> norms_of(std::size_t piece) const {
     return norms_.subspan(norm_begins_[piece], norm_begins_[piece + 1] - norm_begins_[piece]);
   }
-  std::span<std::int32_t> words_of(std::size_t piece) const {
-    return words_.subspan(word_begins_[piece], word_begins_[piece + 1] - word_begins_[piece]);
+  std::span<std::int32_t> words_of(std::span<std::int32_t> all, std::size_t piece) const {
+    return all.subspan(word_begins_[piece], word_begins_[piece + 1] - word_begins_[piece]);
   }
   kernels::Field field(std::size_t number) const { return {static_cast<int>(number) * width_, width_, limit_}; }
   std::uint32_t biases() const {
@@ -244,12 +315,17 @@ class Qsgd::Sums {
   }
 
   const Qsgd& qsgd_;
+  const Work& work_;
   int width_;
   std::int32_t limit_;  // of sums
+  Head head_;
   std::span<std::size_t> word_begins_;
   std::span<std::size_t> norm_begins_;
-  std::span<std::int32_t> words_;
-  std::span<float> norms_;  // then, with feedback, a mark a piece: 1 if somebody used it
+  std::span<std::int32_t> words_, own_words_;
+  std::span<float> norms_;  // then the head's numbers
+  float largest_norm_ = 0;
+  std::size_t longest_ = 0;
+  std::span<float> values_;  // room for a piece in each thread
 };
 
 bool Qsgd::sum_sends_less(int world_size) const {
@@ -260,27 +336,26 @@ bool Qsgd::sum_sends_less(int world_size) const {
 
 Exchange Qsgd::sum(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  const Sums sums(*this, work, context);
-  for_each_piece(work, context, [&](Piece& piece, std::size_t i) {
-    sums.measure(piece, i, open(piece, work).finite);
-    if (work.feedback) sums.mark(i) = piece.used ? 1 : 0;
-  });
-  if (!context.finite) sums.norms_and_marks()[0] = kNotANumber;
-  Await norms = context.max(sums.norms_and_marks());
+  Sums sums(*this, work, context);
+  Await norms = context.max(sums.measure(context));
   co_await norms;
 
-  if (flagged(sums.norms_and_marks(), context)) co_return;
-  const auto is_skipped = [&](std::size_t i) { return work.feedback && !(sums.mark(i) > 0); };
-  for_each_piece(work, context, [&](Piece& piece, std::size_t i) { sums.encode(piece, i); });
+  if (!sums.read_norms()) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  sums.encode(context);
   Await round = context.sum(sums.words());
   co_await round;
 
   context.enter(Phase::kDecode);
-  for_each_piece(work, context, [&](Piece& piece, std::size_t i) {
-    if (is_skipped(i)) return skip(piece);
-    sums.decode(piece.mean(), i, 1.0f / static_cast<float>(context.world_size()));
-    piece.stage = Piece::Stage::kDone;
-  });
+  if (!sums.means_fit(context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  sums.commit_means(context);
 }
 
 }  // namespace thinwire

@@ -22,6 +22,7 @@
 
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/reduce_coded.h"
+#include "kernels/codes.h"
 
 namespace thinwire {
 
@@ -48,10 +49,15 @@ class Qsgd : public Compressor, private PieceCodec {
   class Sums;
   std::uint8_t wire_id() const override { return kWireId; }
   std::uint8_t wire_version() const override { return kWireVersion; }
-  std::size_t encoded_bytes(const Piece& piece) const override;
-  void encode(Piece& piece, const kernels::Magnitudes& magnitudes, std::span<std::byte> encoded) const override;
-  void check(std::span<const std::byte> encoded, const Piece& piece) const override;
-  void decode(std::span<const std::byte> encoded, const Piece& piece, float weight, bool add, std::span<float> mean) const override;
+  std::size_t most_bytes(const Piece& piece) const override;
+  std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                           std::span<std::byte> code, std::span<std::byte> room) const override;
+  float check(std::span<const std::byte> code, const Piece& piece) const override;
+  std::size_t room_bytes(const Piece& piece, std::size_t codes) const override;
+  void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+              std::span<std::byte> room) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                  std::span<std::byte> room) const override;
 
   Exchange sum(Work& work, Context& context) const;
   bool sum_sends_less(int world_size) const;
@@ -64,9 +70,8 @@ class Qsgd : public Compressor, private PieceCodec {
   // for buckets whose step is 0 or no number.
   template <class Body>
   void round(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const;
-  // Calls body(packed codes, step, elements) for every bucket of a code.
-  template <class Body>
-  void for_each_bucket(std::span<const std::byte> encoded, std::span<float> elements, const Body& body) const;
+  // A bucket's packed levels in a code of so many elements, and what one is worth.
+  kernels::CodedLevels levels_of(std::span<const std::byte> code, std::size_t bucket, std::size_t elements) const;
 
   Options options_;
 };

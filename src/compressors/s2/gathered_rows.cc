@@ -1,22 +1,20 @@
 #include "compressors/s2/gathered_rows.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <string>
 
 #include "compressors/shared/message.h"
 #include "compressors/s2/sparse_support.h"
 #include "core/bytes.h"
-#include "core/gather_varied.h"
+#include "core/varied.h"
 #include "kernels/rows.h"
-#include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 8;  // not finite: 1, else 0; bytes of the support
+constexpr std::size_t kHeaderBytes = 8;  // the Head's word; bytes of the support
 
 std::size_t to_floats(std::size_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float); }
 
@@ -31,10 +29,10 @@ std::size_t most_bytes(const RowSpace& space) {
 }
 
 // Writes all but the rows; returns the place for them.
-std::span<float> write_payload(const RowSet& own, bool finite, std::span<std::byte> payload) {
+std::span<float> write_payload(const RowSet& own, const Head& head, std::span<std::byte> payload) {
   ByteWriter writer(payload);
   const std::size_t bytes = support_bytes(own.words());
-  writer.write(std::uint32_t{finite ? 0u : 1u});
+  writer.write(head.word());
   writer.write(static_cast<std::uint32_t>(bytes));
   write_support(own.words(), writer);
   for (std::size_t i = bytes; i < to_floats(bytes); ++i) writer.write(std::byte{0});
@@ -45,14 +43,14 @@ std::span<float> write_payload(const RowSet& own, bool finite, std::span<std::by
 // Every worker's payload, read and checked.
 class Payloads {
  public:
-  Payloads(const RowSpace& space, std::span<const std::span<const std::byte>> payloads, bool with_rows, Scratch& scratch)
+  Payloads(const RowSpace& space, std::span<const std::span<const std::byte>> payloads, bool with_rows, Head& head, Scratch& scratch)
       : sets_(scratch.take<RowSet>(payloads.size())), values_(scratch.take<std::span<const float>>(payloads.size())) {
     for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
       if (payloads[rank].size() % sizeof(float) != 0)
         throw PayloadError("the rows of worker " + std::to_string(rank) + " end within a value");
       const auto words = scratch.take<std::uint32_t>(space.words());
       ByteReader reader(payloads[rank], "a worker's rows");
-      finite_ = read_flag(reader) && finite_;
+      head.read_gathered_word(reader.read<std::uint32_t>(), rank);
       const auto bytes = reader.read<std::uint32_t>();
       ByteReader support(reader.take(bytes), "a worker's list of rows");
       read_support(support, words);
@@ -65,7 +63,6 @@ class Payloads {
     }
   }
 
-  bool finite() const { return finite_; }
   std::span<const RowSet> sets() const { return sets_; }
   std::span<const std::span<const float>> values() const { return values_; }
   std::uint64_t most_elements() const {
@@ -75,23 +72,9 @@ class Payloads {
   }
 
  private:
-  static bool read_flag(ByteReader& reader) {
-    const auto flag = reader.read<std::uint32_t>();
-    if (flag > 1) throw PayloadError("a worker's rows begin with " + std::to_string(flag) + "; 0 and 1 have a meaning");
-    return flag == 0;
-  }
-
   std::span<RowSet> sets_;
   std::span<std::span<const float>> values_;
-  bool finite_ = true;
 };
-
-RowSet own_rows(const RowSpace& space, Context& context) {
-  const auto words = context.scratch().take<std::uint32_t>(space.words());
-  const bool finite = mark_used_rows(space, context, words);
-  if (context.flag_needed) context.finite = context.finite && finite;
-  return {space, words, context.scratch()};
-}
 
 // The owners' parts of the rows: the u-th row of the union belongs to worker u mod W.
 class Owners {
@@ -101,10 +84,10 @@ class Owners {
         owned_(scratch.take<std::uint64_t>(sets.size())) {
     std::ranges::fill(sent_, 0u);
     std::ranges::fill(owned_, 0u);
-    walk([&](const SparsePart& part, std::uint64_t r, std::uint64_t w, std::size_t owner, std::uint64_t) {
+    walk([&](const SparsePart& part, std::uint64_t r, std::size_t owner, std::uint64_t) {
       owned_[owner] += part.length(r);
       for (std::size_t rank = 0; rank < sets_.size(); ++rank)
-        if (has(rank, part, r, w)) sent_[rank * sets_.size() + owner] += part.length(r);
+        if (sets_[rank].has(part, r)) sent_[rank * sets_.size() + owner] += part.length(r);
     });
   }
 
@@ -112,18 +95,16 @@ class Owners {
   std::uint64_t longest_sent() const { return *std::ranges::max_element(sent_); }
   std::uint64_t longest_owned() const { return *std::ranges::max_element(owned_); }
 
-  bool has(std::size_t rank, const SparsePart& part, std::uint64_t r, std::uint64_t w) const {
-    return (sets_[rank].words()[w] >> ((r - 32 * (w - part.first_word)) % 32) & 1) != 0;
-  }
+  bool has(std::size_t rank, const SparsePart& part, std::uint64_t r) const { return sets_[rank].has(part, r); }
 
-  // Calls body(part, row, word, owner, begin of the row among the packed ones of the union) for the rows of the union in order.
+  // Calls body(part, row, owner, begin of the row among the packed ones of the union) for the rows of the union in order.
   template <class Body>
   void walk(const Body& body) const {
     std::uint64_t u = 0;
     for (const SparsePart& part : space_.parts())
       for (std::uint64_t w = part.first_word; w < part.first_word + part.words; ++w)
         for_each_row_of_word(part, all_, w, [&](const SparsePart&, std::uint64_t r, std::uint64_t begin) {
-          body(part, r, w, static_cast<std::size_t>(u++ % sets_.size()), begin);
+          body(part, r, static_cast<std::size_t>(u++ % sets_.size()), begin);
         });
   }
 
@@ -142,19 +123,15 @@ std::span<std::uint64_t> cursors(std::size_t count, Scratch& scratch) {
   return all;
 }
 
-void fill_shards(const Owners& owners, const Work& work, Context& context, std::span<float> shards) {
-  const auto rank = static_cast<std::size_t>(context.rank());
+// packed: this worker's rows, `own`.
+void fill_shards(const Owners& owners, const RowSet& own, Context& context, std::span<const float> packed, std::span<float> shards) {
   const auto next = cursors(static_cast<std::size_t>(context.world_size()), context.scratch());
   std::ranges::fill(shards, 0.0f);
-  owners.walk([&](const SparsePart& part, std::uint64_t r, std::uint64_t w, std::size_t owner, std::uint64_t) {
-    if (!owners.has(rank, part, r, w)) return;
-    const Piece& piece = *part.piece;
-    const auto target = shards.subspan(owner * owners.longest_sent() + next[owner], part.length(r));
-    next[owner] += target.size();
-    if (piece.has_residual())
-      kernels::add_to_residual(part.row_of(piece.gradient, r), work.gradient_scale, part.row_of(piece.residual, r), target);
-    else
-      std::ranges::copy(part.row_of(piece.gradient, r), target.begin());
+  owners.walk([&](const SparsePart& part, std::uint64_t r, std::size_t owner, std::uint64_t) {
+    if (!own.has(part, r)) return;
+    const auto row = packed.subspan(own.begin(part, r), part.length(r));
+    std::ranges::copy(row, shards.begin() + static_cast<std::ptrdiff_t>(owner * owners.longest_sent() + next[owner]));
+    next[owner] += row.size();
   });
 }
 
@@ -164,12 +141,12 @@ void add_shards(const Owners& owners, Context& context, std::span<const float> r
   const auto next = cursors(workers, context.scratch());
   std::uint64_t written = 0;
   std::ranges::fill(sums, 0.0f);
-  owners.walk([&](const SparsePart& part, std::uint64_t r, std::uint64_t w, std::size_t owner, std::uint64_t) {
+  owners.walk([&](const SparsePart& part, std::uint64_t r, std::size_t owner, std::uint64_t) {
     if (owner != own) return;
     const auto target = sums.subspan(written, part.length(r));
     written += target.size();
     for (std::size_t rank = 0; rank < workers; ++rank) {
-      if (!owners.has(rank, part, r, w)) continue;
+      if (!owners.has(rank, part, r)) continue;
       kernels::add_scaled(target, received.subspan(rank * owners.longest_sent() + next[rank], target.size()), 1.0f);
       next[rank] += target.size();
     }
@@ -178,7 +155,7 @@ void add_shards(const Owners& owners, Context& context, std::span<const float> r
 
 void order_sums(const Owners& owners, Context& context, std::span<const float> all, std::span<float> packed) {
   const auto next = cursors(static_cast<std::size_t>(context.world_size()), context.scratch());
-  owners.walk([&](const SparsePart& part, std::uint64_t r, std::uint64_t, std::size_t owner, std::uint64_t begin) {
+  owners.walk([&](const SparsePart& part, std::uint64_t r, std::size_t owner, std::uint64_t begin) {
     const std::uint64_t length = part.length(r);
     std::ranges::copy(all.subspan(owner * owners.longest_owned() + next[owner], length),
                       packed.begin() + static_cast<std::ptrdiff_t>(begin));
@@ -196,9 +173,8 @@ RowSet union_of(const RowSpace& space, std::span<const RowSet> sets, Scratch& sc
   return {space, words, scratch};
 }
 
-void average_rows(const RowSpace& space, std::span<const RowSet> sets, std::span<const std::span<const float>> values,
-                  Context& context) {
-  const float weight = 1.0f / static_cast<float>(context.world_size());
+void add_rows(const RowSpace& space, std::span<const RowSet> sets, std::span<const std::span<const float>> values, const RowSet& all,
+              Context& context, std::span<float> sums) {
   std::uint64_t elements = 0;
   for (const RowSet& set : sets) elements += set.elements();
   context.threads().for_each(space.blocks().size(), elements, [&](std::size_t b, std::size_t) {
@@ -206,86 +182,93 @@ void average_rows(const RowSpace& space, std::span<const RowSet> sets, std::span
     const SparsePart& part = space.parts()[block.part];
     for (std::uint64_t w = block.first_word; w < block.first_word + block.words; ++w) {
       std::uint32_t seen = 0;
-      const std::uint64_t first = 32 * (w - part.first_word);
       for (std::size_t rank = 0; rank < sets.size(); ++rank) {
         for_each_row_of_word(part, sets[rank], w, [&](const SparsePart&, std::uint64_t r, std::uint64_t begin) {
-          const auto mean = part.row_of(part.piece->mean(), r);
-          const auto row = values[rank].subspan(begin, mean.size());
-          if (seen >> (r - first) & 1)
-            kernels::add_scaled(mean, row, 1.0f);
+          const auto sum = sums.subspan(all.begin(part, r), part.length(r));
+          const auto row = values[rank].subspan(begin, sum.size());
+          if (seen >> (r % 32) & 1)
+            kernels::add_scaled(sum, row, 1.0f);
           else
-            std::ranges::copy(row, mean.begin());
+            std::ranges::copy(row, sum.begin());
         });
         seen |= sets[rank].words()[w];
-      }
-      for (; seen != 0; seen &= seen - 1) {
-        const std::uint64_t r = first + static_cast<std::uint64_t>(std::countr_zero(seen));
-        kernels::multiply(part.row_of(part.piece->mean(), r), weight);
       }
     }
   });
 }
 
 Exchange gather_rows(const RowSpace& space, Work& work, Context& context, RowsSeen& seen) {
-  const RowSet own = own_rows(space, context);
-  const auto mine = context.scratch().take<std::byte>(payload_bytes(own, true));
-  const auto packed = write_payload(own, context.finite, mine);
+  Scratch& scratch = context.scratch();
+  Head head(work, scratch);
+  const RowSet own = own_rows(space, context, head);
+  const auto mine = scratch.take<std::byte>(payload_bytes(own, true));
+  const auto packed = write_payload(own, head, mine);
   pack_values(space, own, work, context, packed);
   measure_lossless(space, own, work, packed);
-  const auto received = context.scratch().take<std::span<const std::byte>>(static_cast<std::size_t>(context.world_size()));
-  Exchange round = gather_varied(mine, most_bytes(space), received, context);
-  co_await round;
+  const auto received = scratch.take<std::span<const std::byte>>(static_cast<std::size_t>(context.world_size()));
+  Exchange rounds = gather_varied(mine, {.most = most_bytes(space)}, received, context);
+  co_await rounds;
 
   context.enter(Phase::kDecode);
-  const Payloads payloads(space, received, true, context.scratch());
-  context.any_non_finite = context.any_non_finite || !payloads.finite();
-  for (const auto values : payloads.values())
-    if (flagged(values, context)) break;
-  if (context.any_non_finite) co_return;
-  seen = {union_of(space, payloads.sets(), context.scratch()).elements(), payloads.most_elements()};
-  average_rows(space, payloads.sets(), payloads.values(), context);
-  clear_residuals(space, own, context);
+  const Payloads payloads(space, received, true, head, scratch);
+  const RowSet all = union_of(space, payloads.sets(), scratch);
+  const auto sums = scratch.take<float>(all.elements());
+  if (head.finite()) add_rows(space, payloads.sets(), payloads.values(), all, context, sums);
+  if (!head.finite() || !sums_fit(sums, work, context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  seen = {all.elements(), payloads.most_elements()};
+  begin_commit(space, context);
+  commit_sums(space, all, own, work, context, sums);
 }
 
 Exchange split_rows(const RowSpace& space, Work& work, Context& context, RowsSeen& seen) {
-  const RowSet own = own_rows(space, context);
-  const auto mine = context.scratch().take<std::byte>(payload_bytes(own, false));
-  write_payload(own, context.finite, mine);
+  Scratch& scratch = context.scratch();
+  Head head(work, scratch);
+  const RowSet own = own_rows(space, context, head);
+  const auto mine = scratch.take<std::byte>(payload_bytes(own, false));
+  write_payload(own, head, mine);
   const auto workers = static_cast<std::size_t>(context.world_size());
-  const auto received = context.scratch().take<std::span<const std::byte>>(workers);
-  Exchange supports_round = gather_varied(mine, most_bytes(space), received, context);
-  co_await supports_round;
+  const auto received = scratch.take<std::span<const std::byte>>(workers);
+  Exchange supports_rounds = gather_varied(mine, {.most = most_bytes(space)}, received, context);
+  co_await supports_rounds;
 
-  const Payloads supports(space, received, false, context.scratch());
-  context.any_non_finite = context.any_non_finite || !supports.finite();
-  if (context.any_non_finite) co_return;
-  const RowSet all = union_of(space, supports.sets(), context.scratch());
-  seen = {all.elements(), supports.most_elements()};
-  if (all.elements() == 0) co_return;
-  const Owners owners(space, supports.sets(), all, context.scratch());
-  const auto shards = context.scratch().take<float>(workers * owners.longest_sent());
-  const auto rows = context.scratch().take<float>(shards.size());
-  fill_shards(owners, work, context, shards);
-  if (work.measured) {
-    const auto packed = context.scratch().take<float>(own.elements());
+  const Payloads supports(space, received, false, head, scratch);
+  if (!head.finite()) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  const RowSet all = union_of(space, supports.sets(), scratch);
+  const auto ordered = scratch.take<float>(all.elements());
+  if (all.elements() > 0) {
+    const Owners owners(space, supports.sets(), all, scratch);
+    const auto packed = scratch.take<float>(own.elements());
     pack_values(space, own, work, context, packed);
     measure_lossless(space, own, work, packed);
+    const auto shards = scratch.take<float>(workers * owners.longest_sent()), rows = scratch.take<float>(shards.size());
+    fill_shards(owners, own, context, packed, shards);
+    Await scattered = context.scatter(std::as_writable_bytes(shards), std::as_writable_bytes(rows));
+    co_await scattered;
+
+    const auto sums = scratch.take<float>(owners.longest_owned()), everyones = scratch.take<float>(workers * sums.size());
+    add_shards(owners, context, rows, sums);
+    Await gathered = context.gather(std::as_writable_bytes(sums), std::as_writable_bytes(everyones));
+    co_await gathered;
+    context.enter(Phase::kDecode);
+    order_sums(owners, context, everyones, ordered);
   }
-  Await scattered = context.scatter(std::as_writable_bytes(shards), std::as_writable_bytes(rows));
-  co_await scattered;
-
-  const auto sums = context.scratch().take<float>(owners.longest_owned());
-  const auto everyones = context.scratch().take<float>(workers * sums.size());
-  add_shards(owners, context, rows, sums);
-  Await gathered = context.gather(std::as_writable_bytes(sums), std::as_writable_bytes(everyones));
-  co_await gathered;
-
-  context.enter(Phase::kDecode);
-  if (flagged(everyones, context)) co_return;
-  const auto packed = context.scratch().take<float>(all.elements());
-  order_sums(owners, context, everyones, packed);
-  commit_sums(space, all, context, packed);
-  clear_residuals(space, own, context);
+  if (!sums_fit(ordered, work, context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  seen = {all.elements(), supports.most_elements()};
+  begin_commit(space, context);
+  commit_sums(space, all, own, work, context, ordered);
 }
 
 }  // namespace thinwire

@@ -22,10 +22,10 @@ struct RowsSeen {
 Exchange gather_rows(const RowSpace& space, Work& work, Context& context, RowsSeen& seen);
 Exchange split_rows(const RowSpace& space, Work& work, Context& context, RowsSeen& seen);
 
-// What strategies that bring every worker's rows have in common: means from values[rank], the packed rows of sets[rank].
-void average_rows(const RowSpace& space, std::span<const RowSet> sets, std::span<const std::span<const float>> values,
-                  Context& context);
-// The rows that some worker has.
+// What strategies that bring every worker's rows have in common: the rows that some worker has,
 RowSet union_of(const RowSpace& space, std::span<const RowSet> sets, Scratch& scratch);
+// and the sums of values[rank], the packed rows of sets[rank], in rank order, packed as `all` is.
+void add_rows(const RowSpace& space, std::span<const RowSet> sets, std::span<const std::span<const float>> values, const RowSet& all,
+              Context& context, std::span<float> sums);
 
 }  // namespace thinwire

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <memory>
 
 #include "compressors/shared/message.h"
@@ -32,8 +31,8 @@ struct PieceTable {
 
 class Tables {
  public:
-  Tables(const RowSpace& space, const Work& work, Context& context)
-      : space_(space), work_(work), context_(context), tables_(context.scratch().take<PieceTable>(space.parts().size())),
+  Tables(const RowSpace& space, Context& context)
+      : space_(space), context_(context), tables_(context.scratch().take<PieceTable>(space.parts().size())),
         fields_(static_cast<std::uint64_t>(counts_in_float(context.world_size()))) {
     std::uint64_t floats = 1;
     for (std::size_t p = 0; p < tables_.size(); ++p) floats += plan(p);
@@ -50,10 +49,10 @@ class Tables {
 
   std::span<float> all() const { return all_; }
 
-  // Adds this worker's rows.
-  void encode(const RowSet& own, std::span<const float> packed) {
+  // Adds this worker's rows, behind a number of the Head's.
+  void encode(const Head& head, const RowSet& own, std::span<const float> packed) {
     std::ranges::fill(all_, 0.0f);
-    if (!context_.finite) all_[0] = std::numeric_limits<float>::quiet_NaN();
+    all_[0] = static_cast<float>(head.word());
     for (std::size_t p = 0; p < tables_.size(); ++p) {
       const SparsePart& part = space_.parts()[p];
       for_each_slice(part, own.part(packed, part).size(), [&](std::uint64_t first, std::uint64_t count) {
@@ -65,6 +64,10 @@ class Tables {
       });
       walk(part, own, [&](std::uint64_t r, std::uint64_t) { tables_[p].counts[r / fields_] += unit_of(r); });
     }
+  }
+
+  void read(Head& head) const {
+    if (all_[0] != 0) head.note_not_finite();
   }
 
   // Reads which rows any worker has. Throws PayloadError if the counts are none.
@@ -203,44 +206,50 @@ class Tables {
   }
 
   const RowSpace& space_;
-  const Work& work_;
   Context& context_;
   std::span<PieceTable> tables_;
   std::uint64_t fields_;
   std::span<float> all_;
 };
 
-// Means of rows; values that this worker has added to the sums are no longer in its residual, means that it has not added are
-// taken out of it: over all workers nothing is lost.
-void commit(const RowSpace& space, const RowSet& all, const RowSet& own, std::span<const std::uint32_t> open, const Work& work,
-            Context& context, std::span<const float> sums) {
+// Values that this worker has added to the sums are no longer in its residual; estimated means are taken out of it even if it has
+// not added to them: over all workers nothing is lost.
+void commit(const RowSpace& space, const RowSet& all, const RowSet& own, const RowSet& open, const Work& work, Context& context,
+            std::span<const float> packed, std::span<float> sums) {
   const float weight = 1.0f / static_cast<float>(context.world_size());
+  begin_commit(space, context);
   for_each_row(space, all, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
-    const std::uint64_t w = part.first_word + r / 32;
-    const auto mean = part.row_of(part.piece->mean(), r);
-    const bool is_own = (own.words()[w] >> (r % 32) & 1) != 0, is_open = (open[w] >> (r % 32) & 1) != 0;
-    if (part.piece->has_residual()) {
-      const auto residual = part.row_of(part.piece->residual, r);
-      if (is_own && !is_open) std::ranges::fill(residual, 0.0f);
-      if (is_open && is_own) kernels::add_scaled(residual, mean, work.gradient_scale);  // mean is the gradient still
-      if (is_open)
-        for (std::size_t i = 0; i < residual.size(); ++i) residual[i] -= weight * sums[begin + i];
+    const auto mean = sums.subspan(begin, part.length(r));
+    kernels::multiply(mean, weight);
+    const auto left = part.row_of(part.piece->next_residual, r);
+    if (!left.empty() && open.has(part, r)) {
+      if (own.has(part, r)) std::ranges::copy(packed.subspan(own.begin(part, r), left.size()), left.begin());
+      kernels::add_scaled(left, mean, -1.0f);
+    } else if (own.has(part, r)) {
+      std::ranges::fill(left, 0.0f);
     }
-    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] = weight * sums[begin + i];
+    commit_row(part, r, work, mean);
   });
 }
 
-// What estimates miss of the rows that are left; of several workers' sum nobody knows whose it is.
-void measure_estimates(const RowSpace& space, const RowSet& left, Work& work, Context& context) {
-  double error = 0;
-  for (const SparsePart& part : space.parts()) {
-    if (context.world_size() > 1) part.piece->energy = 0;
+// What estimates miss of the rows that are left; of several workers' sum nobody knows whose it is. To be called before their means
+// are divided.
+void measure(const RowSpace& space, const RowSet& all, const RowSet& own, const RowSet& open, Work& work, Context& context,
+             std::span<const float> packed, std::span<const float> sums) {
+  if (!work.measured) return;
+  measure_lossless(space, own, work, packed);
+  for (std::size_t p = 0; p < space.parts().size(); ++p) {
+    const SparsePart& part = space.parts()[p];
+    if (context.world_size() > 1 && open.rows_of(part) > 0) work.report.energies[p] = 0;
+    if (context.world_size() > 1) continue;
     for (std::uint64_t w = part.first_word; w < part.first_word + part.words; ++w)
-      for_each_row_of_word(part, left, w, [&](const SparsePart&, std::uint64_t r, std::uint64_t) {
-        error += kernels::squared_norm(part.row_of(part.piece->residual, r));
+      for_each_row_of_word(part, open, w, [&](const SparsePart&, std::uint64_t r, std::uint64_t) {
+        const float* const value = packed.data() + own.begin(part, r);
+        const float* const estimate = sums.data() + all.begin(part, r);
+        for (std::uint64_t i = 0; i < part.length(r); ++i)
+          work.report.errors[p] += std::pow(static_cast<double>(value[i]) - static_cast<double>(estimate[i]), 2);
       });
   }
-  work.first_error = context.world_size() > 1 ? 0 : error;
 }
 
 void remember(const RowSpace& space, const RowSet& all) {
@@ -251,6 +260,17 @@ void remember(const RowSpace& space, const RowSet& all) {
     // Downwards slowly: a step of few rows is no promise for the next.
     memory_of(*part.piece).see({static_cast<float>(std::max(rows, 0.9 * before)), 0});
   }
+}
+
+// Sums the rows that were left, once more and as they are.
+Exchange sum_rest(const RowSpace& space, const RowSet& rest, const RowSet& all, const Work& work, Context& context, std::span<float> sums) {
+  const auto packed = context.scratch().take<float>(rest.elements());
+  pack_values(space, rest, work, context, packed);
+  Await round = context.sum(packed);
+  co_await round;
+  for_each_row(space, rest, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
+    std::ranges::copy(packed.subspan(begin, part.length(r)), sums.begin() + static_cast<std::ptrdiff_t>(all.begin(part, r)));
+  });
 }
 
 }  // namespace
@@ -264,42 +284,43 @@ int count_bits(int world_size) { return std::bit_width(static_cast<unsigned>(wor
 int counts_in_float(int world_size) { return kExactBits / count_bits(world_size); }
 
 Exchange peel_rows(const RowSpace& space, Work& work, Context& context) {
-  const auto marks = context.scratch().take<std::uint32_t>(space.words());
-  const bool finite = mark_used_rows(space, context, marks);
-  if (context.flag_needed) context.finite = context.finite && finite;
-  const RowSet own(space, marks, context.scratch());
+  Head head(work, context.scratch());
+  const RowSet own = own_rows(space, context, head);
   const auto packed = context.scratch().take<float>(own.elements());
   pack_values(space, own, work, context, packed);
-  Tables tables(space, work, context);
-  tables.encode(own, packed);
+  Tables tables(space, context);
+  tables.encode(head, own, packed);
   Await round = context.sum(tables.all());
   co_await round;
 
   context.enter(Phase::kDecode);
-  if (flagged(tables.all(), context)) co_return;
+  tables.read(head);
+  if (!head.finite()) {
+    context.any_non_finite = true;
+    co_return;
+  }
   const RowSet all = tables.read_union();
   const auto sums = context.scratch().take<float>(all.elements());
   const auto open = context.scratch().take<std::uint32_t>(space.words());
   tables.peel(all, sums, open);
-  const RowSet left(space, open, context.scratch());
-  remember(space, all);
-  measure_lossless(space, own, work, packed);
-  if (left.rows() > 0 && !work.feedback) {
-    const auto again = context.scratch().take<float>(left.elements());
-    pack_values(space, left, work, context, again);
-    Await rest = context.sum(again);
-    co_await rest;
-    if (flagged(again, context)) co_return;
-    for_each_row(space, left, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
-      const std::uint64_t w = part.first_word + r / 32;
-      for_each_row_of_word(part, all, w, [&](const SparsePart&, std::uint64_t s, std::uint64_t place) {
-        if (s == r) std::ranges::copy(again.subspan(begin, part.length(r)), sums.begin() + static_cast<std::ptrdiff_t>(place));
-      });
-    });
+  if (!work.feedback) {
+    const RowSet rest(space, open, context.scratch());
+    if (rest.rows() > 0) {
+      Exchange again = sum_rest(space, rest, all, work, context, sums);
+      co_await again;
+    }
     std::ranges::fill(open, 0u);
   }
-  commit(space, all, own, open, work, context, sums);
-  if (work.measured && left.rows() > 0 && work.feedback) measure_estimates(space, left, work, context);
+  if (!sums_fit(sums, work, context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  const RowSet estimated(space, open, context.scratch());
+  remember(space, all);
+  measure(space, all, own, estimated, work, context, packed, sums);
+  commit(space, all, own, estimated, work, context, packed, sums);
 }
 
 }  // namespace thinwire

@@ -86,7 +86,7 @@ S2Mode S2::choose(const RowSpace& space, const Context& context) const {
 
 Exchange S2::exchange_united(S2Mode mode, const RowSpace& space, Work& work, Context& context, RowsSeen& seen) const {
   Union united;
-  Exchange unite = unite_rows(space, context, united);
+  Exchange unite = unite_rows(space, work, context, united);
   co_await unite;
   if (context.any_non_finite) co_return;
   seen = {united.rows.elements(), united.most_elements};
@@ -104,6 +104,7 @@ Exchange S2::exchange_united(S2Mode mode, const RowSpace& space, Work& work, Con
 
 Exchange S2::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
+  work.report.row_elements = work.elements;
   const RowSpace space(work, options_.block, context.scratch());
   const S2Mode mode = choose(space, context);
   RowsSeen seen;
@@ -122,7 +123,6 @@ Exchange S2::exchange(Work& work, Context& context) const {
   }
   if (context.any_non_finite) co_return;
   if (options_.mode == S2Mode::kAuto) remember(space, seen);
-  for (Piece& piece : work.pieces) piece.stage = Piece::Stage::kDone;
 }
 
 }  // namespace thinwire

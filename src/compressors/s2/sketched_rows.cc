@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "compressors/shared/message.h"
 #include "compressors/s2/s2_memory.h"
@@ -122,30 +123,27 @@ class Sketches {
   std::span<float> sums_;
 };
 
-void commit(const RowSpace& space, const RowSet& rows, Context& context, std::span<const float> packed, std::span<const float> means) {
+void commit(const RowSpace& space, const RowSet& rows, const Work& work, Context& context, std::span<const float> packed,
+            std::span<const float> means) {
+  begin_commit(space, context);
   for_each_row(space, rows, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
-    const auto mean = part.row_of(part.piece->mean(), r);
-    std::ranges::copy(means.subspan(begin, mean.size()), mean.begin());
-    if (!part.piece->has_residual()) return;
-    const auto residual = part.row_of(part.piece->residual, r);
-    for (std::size_t i = 0; i < residual.size(); ++i) residual[i] = packed[begin + i] - mean[i];
+    const auto mean = means.subspan(begin, part.length(r));
+    const auto left = part.row_of(part.piece->next_residual, r);
+    for (std::size_t i = 0; i < left.size(); ++i) left[i] = packed[begin + i] - mean[i];
+    commit_row(part, r, work, mean);
   });
 }
 
 // A sum of sketches tells the error of the mean; only where there is one worker is that the worker's own.
 void measure(const RowSpace& space, const RowSet& rows, Work& work, Context& context, std::span<const float> packed,
              std::span<const float> means) {
-  if (!work.measured) return;
-  double error = 0;
-  for (const SparsePart& part : space.parts()) {
-    part.piece->energy = 0;
-    if (context.world_size() > 1) continue;
-    const auto values = rows.part(packed, part);
-    const auto estimates = rows.part(means, part);
-    part.piece->energy = static_cast<float>(kernels::squared_norm(values));
-    for (std::size_t i = 0; i < values.size(); ++i) error += std::pow(static_cast<double>(values[i]) - static_cast<double>(estimates[i]), 2);
+  if (!work.measured || context.world_size() > 1) return;
+  for (std::size_t p = 0; p < space.parts().size(); ++p) {
+    const auto values = rows.part(packed, space.parts()[p]), estimates = rows.part(means, space.parts()[p]);
+    work.report.energies[p] = kernels::squared_norm(values);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      work.report.errors[p] += std::pow(static_cast<double>(values[i]) - static_cast<double>(estimates[i]), 2);
   }
-  work.first_error = error;
 }
 
 }  // namespace
@@ -162,19 +160,24 @@ kernels::SketchFactors sketch_factors(const Sketching& sketching, std::uint64_t 
 }
 
 Exchange sketch_united_rows(const RowSpace& space, const Union& united, const Sketching& sketching, Work& work, Context& context) {
-  if (united.rows.elements() == 0) {
-    work.first_error = 0;
-    co_return;
-  }
   const Sketches sketches(space, united.rows, sketching, work, context);
-  Await round = context.sum(sketches.sums());
-  co_await round;
+  if (united.rows.elements() > 0) {
+    Await round = context.sum(sketches.sums());
+    co_await round;
+  }
 
   context.enter(Phase::kDecode);
-  if (flagged(sketches.sums(), context)) co_return;
   const auto means = sketches.decode();
+  // A median does not show every cell that is not finite.
+  if (!are_within(sketches.sums(), std::numeric_limits<float>::max(), context) ||
+      !are_within(means, static_cast<double>(work.largest_mean), context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
   measure(space, united.rows, work, context, sketches.packed(), means);
-  commit(space, united.rows, context, sketches.packed(), means);
+  commit(space, united.rows, work, context, sketches.packed(), means);
 }
 
 }  // namespace thinwire

@@ -1,9 +1,9 @@
 #include "compressors/s2/sparse_rows.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 
+#include "compressors/shared/message.h"
 #include "core/divide.h"
 #include "kernels/rows.h"
 #include "kernels/statistics.h"
@@ -15,6 +15,12 @@ namespace {
 constexpr std::uint64_t kBits = 32;  // rows of a word
 
 std::uint64_t words_of_block(std::uint64_t row) { return std::max<std::uint64_t>(1, kChunkElements / (kBits * row)); }
+
+kernels::Marked mark_rows(GradientSpan gradient, std::uint64_t row, std::span<std::uint32_t> words) {
+  if (gradient.is_float()) return kernels::mark_rows(gradient.floats(), row, words);
+  const std::span halves(reinterpret_cast<const std::uint16_t*>(gradient.bytes.data()), gradient.size());
+  return kernels::mark_rows(halves, gradient.type == ElementType::kBfloat16 ? 0x7F80 : 0x7C00, row, words);
+}
 
 }  // namespace
 
@@ -29,21 +35,33 @@ RowSpace::RowSpace(const Work& work, std::uint64_t block, Scratch& scratch)
     : parts_(scratch.take<SparsePart>(work.pieces.size())), elements_(work.elements) {
   std::uint64_t blocks = 0;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
-    Piece& piece = work.pieces[p];
+    const Piece& piece = work.pieces[p];
     const std::uint64_t row = row_elements(*piece.definition, block);
-    const std::uint64_t rows = divided_up(piece.gradient.size(), row);
+    const std::uint64_t rows = divided_up(piece.elements(), row);
     parts_[p] = {&piece, row, rows, words_, divided_up(rows, kBits)};
     words_ += parts_[p].words;
     rows_ += rows;
     blocks += divided_up(parts_[p].words, words_of_block(row));
   }
   blocks_ = scratch.take<Block>(blocks);
+  signed_zeros_ = scratch.take<std::uint8_t>(blocks);
+  std::ranges::fill(signed_zeros_, std::uint8_t{0});
   std::size_t next = 0;
   for (std::uint32_t p = 0; p < parts_.size(); ++p) {
     const std::uint64_t step = words_of_block(parts_[p].row);
     for (std::uint64_t word = 0; word < parts_[p].words; word += step)
       blocks_[next++] = {p, parts_[p].first_word + word, std::min(step, parts_[p].words - word)};
   }
+}
+
+std::uint64_t RowSpace::first_element(const Block& block) const {
+  const SparsePart& part = parts_[block.part];
+  return (block.first_word - part.first_word) * kBits * part.row;
+}
+
+std::uint64_t RowSpace::elements(const Block& block) const {
+  const SparsePart& part = parts_[block.part];
+  return std::min(block.words * kBits * part.row, part.elements() - first_element(block));
 }
 
 void RowSpace::check(std::span<const std::uint32_t> words) const {
@@ -78,49 +96,65 @@ std::uint64_t RowSet::rows_of(const SparsePart& of) const {
   return rows;
 }
 
-bool mark_used_rows(const RowSpace& space, Context& context, std::span<std::uint32_t> words) {
-  std::atomic<bool> finite = true;
+void mark_used_rows(const RowSpace& space, Context& context, std::span<std::uint32_t> words, Head& head) {
   context.threads().for_each(space.blocks().size(), space.elements(), [&](std::size_t b, std::size_t) {
     const RowSpace::Block& block = space.blocks()[b];
     const SparsePart& part = space.parts()[block.part];
-    const std::uint64_t first = (block.first_word - part.first_word) * kBits * part.row;
-    const std::uint64_t count = std::min(block.words * kBits * part.row, part.elements() - first);
-    if (!kernels::mark_rows(part.piece->gradient.subspan(first, count), part.row, words.subspan(block.first_word, block.words)))
-      finite = false;
+    const GradientSpan gradient = part.piece->gradient.part(space.first_element(block), space.elements(block));
+    const kernels::Marked marked = mark_rows(gradient, part.row, words.subspan(block.first_word, block.words));
+    if (!marked.finite) head.note_not_finite();
+    space.signed_zeros()[b] = marked.signed_zeros ? 1 : 0;
   });
-  return finite;
+}
+
+RowSet own_rows(const RowSpace& space, Context& context, Head& head) {
+  const auto words = context.scratch().take<std::uint32_t>(space.words());
+  mark_used_rows(space, context, words, head);
+  return {space, words, context.scratch()};
 }
 
 void pack_values(const RowSpace& space, const RowSet& set, const Work& work, Context& context, std::span<float> packed) {
   for_each_row(space, set, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
-    const Piece& piece = *part.piece;
-    const auto target = packed.subspan(begin, part.length(r));
-    if (piece.has_residual())
-      kernels::add_to_residual(part.row_of(piece.gradient, r), work.gradient_scale, part.row_of(piece.residual, r), target);
+    const GradientSpan gradient = part.gradient_of(r);
+    const auto target = packed.subspan(begin, gradient.size());
+    const auto residual = part.row_of(part.piece->residual, r);
+    if (gradient.is_float() && residual.empty() && work.gradient_scale == 1)
+      std::ranges::copy(gradient.floats(), target.begin());
     else
-      std::ranges::copy(part.row_of(piece.gradient, r), target.begin());
-  });
-}
-
-void commit_sums(const RowSpace& space, const RowSet& set, Context& context, std::span<const float> sums) {
-  const float weight = 1.0f / static_cast<float>(context.world_size());
-  for_each_row(space, set, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
-    const std::span<float> mean = part.row_of(part.piece->mean(), r);
-    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] = weight * sums[begin + i];
-  });
-}
-
-void clear_residuals(const RowSpace& space, const RowSet& set, Context& context) {
-  for_each_row(space, set, context, [](const SparsePart& part, std::uint64_t r, std::uint64_t) {
-    if (part.piece->has_residual()) std::ranges::fill(part.row_of(part.piece->residual, r), 0.0f);
+      read_values(gradient, work.gradient_scale, residual, target);
   });
 }
 
 void measure_lossless(const RowSpace& space, const RowSet& set, Work& work, std::span<const float> packed) {
   if (!work.measured) return;
-  for (const SparsePart& part : space.parts())
-    part.piece->energy = static_cast<float>(kernels::squared_norm(set.part(packed, part)));
-  work.first_error = 0;
+  for (std::size_t p = 0; p < space.parts().size(); ++p)
+    work.report.energies[p] = kernels::squared_norm(set.part(packed, space.parts()[p]));
+}
+
+void begin_commit(const RowSpace& space, Context& context) {
+  context.threads().for_each(space.blocks().size(), space.elements(), [&](std::size_t b, std::size_t) {
+    const RowSpace::Block& block = space.blocks()[b];
+    const Piece& piece = *space.parts()[block.part].piece;
+    const std::uint64_t first = space.first_element(block), count = space.elements(block);
+    if (space.signed_zeros()[b] != 0) std::ranges::fill(piece.gradient.part(first, count).bytes, std::byte{0});
+    if (piece.next_residual.data() != piece.residual.data())
+      std::ranges::copy(piece.residual.subspan(first, count), piece.next_residual.begin() + static_cast<std::ptrdiff_t>(first));
+  });
+}
+
+void commit_row(const SparsePart& part, std::uint64_t r, const Work& work, std::span<const float> mean) {
+  store_mean(mean, work.gradient_scale, part.gradient_of(r), part.row_of(part.piece->next_residual, r));
+}
+
+void commit_sums(const RowSpace& space, const RowSet& set, const RowSet& sent, const Work& work, Context& context,
+                 std::span<float> sums) {
+  const float weight = 1.0f / static_cast<float>(context.world_size());
+  for_each_row(space, set, context, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
+    const auto mean = sums.subspan(begin, part.length(r));
+    kernels::multiply(mean, weight);
+    if (sent.has(part, r)) std::ranges::fill(part.row_of(part.piece->next_residual, r), 0.0f);
+    commit_row(part, r, work, mean);
+  });
 }
 
 }  // namespace thinwire

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compressors/shared/head.h"
 #include "core/context.h"
 #include "core/scratch.h"
 #include "core/work.h"
@@ -21,15 +22,21 @@ std::uint64_t row_elements(const Parameter& parameter, std::uint64_t block);
 
 // A piece's rows.
 struct SparsePart {
-  Piece* piece = nullptr;
+  const Piece* piece = nullptr;
   std::uint64_t row = 1;       // elements of a row
   std::uint64_t rows = 0;
   std::uint64_t first_word = 0;
   std::uint64_t words = 0;
 
-  std::uint64_t elements() const { return piece->gradient.size(); }
+  std::uint64_t elements() const { return piece->elements(); }
   std::uint64_t length(std::uint64_t r) const { return std::min(row, elements() - r * row); }
-  std::span<float> row_of(std::span<float> whole, std::uint64_t r) const { return whole.subspan(r * row, length(r)); }
+  std::uint64_t word(std::uint64_t r) const { return first_word + r / 32; }
+  // Row r of something as long as the piece; of nothing if that is empty.
+  template <class T>
+  std::span<T> row_of(std::span<T> whole, std::uint64_t r) const {
+    return whole.empty() ? whole : whole.subspan(r * row, length(r));
+  }
+  GradientSpan gradient_of(std::uint64_t r) const { return piece->gradient.part(r * row, length(r)); }
 };
 
 // The rows of all pieces of a message.
@@ -50,6 +57,11 @@ class RowSpace {
     std::uint64_t words;
   };
   std::span<const Block> blocks() const { return blocks_; }
+  // The first element in its piece of a block, and how many it has.
+  std::uint64_t first_element(const Block& block) const;
+  std::uint64_t elements(const Block& block) const;
+  // For each block, whether a row without values holds zeros with a sign, which are no mean: mark_used_rows() says so.
+  std::span<std::uint8_t> signed_zeros() const { return signed_zeros_; }
 
   // Throws PayloadError if a word has a bit for a row that does not exist.
   void check(std::span<const std::uint32_t> words) const;
@@ -57,6 +69,7 @@ class RowSpace {
  private:
   std::span<SparsePart> parts_;
   std::span<Block> blocks_;
+  std::span<std::uint8_t> signed_zeros_;
   std::uint64_t words_ = 0;
   std::uint64_t rows_ = 0;
   std::uint64_t elements_ = 0;
@@ -80,6 +93,12 @@ class RowSet {
     return packed.subspan(begins_[of.first_word], begins_[of.first_word + of.words] - begins_[of.first_word]);
   }
   std::uint64_t rows_of(const SparsePart& of) const;
+  // Whether row r of a piece is in the set, and where it then begins in the packed form.
+  bool has(const SparsePart& part, std::uint64_t r) const { return (words_[part.word(r)] >> (r % 32) & 1) != 0; }
+  std::uint64_t begin(const SparsePart& part, std::uint64_t r) const {
+    const std::uint32_t before = words_[part.word(r)] & ((std::uint32_t{1} << (r % 32)) - 1);
+    return begins_[part.word(r)] + static_cast<std::uint64_t>(std::popcount(before)) * part.row;
+  }
 
  private:
   std::span<const std::uint32_t> words_;
@@ -108,19 +127,28 @@ void for_each_row(const RowSpace& space, const RowSet& set, Context& context, co
   });
 }
 
-// Marks the rows in which this worker's gradient has anything. Returns whether all of it is finite.
-bool mark_used_rows(const RowSpace& space, Context& context, std::span<std::uint32_t> words);
+// Marks the rows in which this worker's gradient has anything, and notes in `head` whether all of it is finite.
+void mark_used_rows(const RowSpace& space, Context& context, std::span<std::uint32_t> words, Head& head);
+// The set of them.
+RowSet own_rows(const RowSpace& space, Context& context, Head& head);
 
 // What this worker has to send of the rows: gradient, or gradient plus residual.
 void pack_values(const RowSpace& space, const RowSet& set, const Work& work, Context& context, std::span<float> packed);
 
-// Sums over all workers become means.
-void commit_sums(const RowSpace& space, const RowSet& set, Context& context, std::span<const float> sums);
-
-// Nothing remains to be sent of these rows.
-void clear_residuals(const RowSpace& space, const RowSet& set, Context& context);
-
 // To be called where a message was carried without loss and Work::measured asks for its error; packed: what was sent.
 void measure_lossless(const RowSpace& space, const RowSet& set, Work& work, std::span<const float> packed);
+
+// --- past the commit point
+
+// First of all: rows that this worker has not used have a mean of 0, and all residuals stay as they are. Rows that any worker has
+// used are to be written afterwards.
+void begin_commit(const RowSpace& space, Context& context);
+
+// Writes a row's mean. Its next residual holds already what is left of it, if there is one.
+void commit_row(const SparsePart& part, std::uint64_t r, const Work& work, std::span<const float> mean);
+
+// Sums over all workers become means, of the rows in `set`. Of those in `sent` this worker has sent all, so that nothing is left.
+void commit_sums(const RowSpace& space, const RowSet& set, const RowSet& sent, const Work& work, Context& context,
+                 std::span<float> sums);
 
 }  // namespace thinwire

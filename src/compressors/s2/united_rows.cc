@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "compressors/shared/message.h"
 #include "compressors/quantizers/none.h"
 #include "compressors/s2/s2_memory.h"
-#include "kernels/rows.h"
-#include "kernels/statistics.h"
+#include "core/divide.h"
 
 namespace thinwire {
 namespace {
@@ -23,121 +23,112 @@ bool is_dense(const RowSpace& space, const RowSet& rows) { return 16 * rows.elem
 // The packed rows of one parameter, as a parameter of its own.
 class PackedParameter : public ParameterView {
  public:
-  PackedParameter(Parameter definition, CompressorMemory& memory, std::span<const float> gradient,
-                  std::span<const float> residual, float scale)
-      : definition_(std::move(definition)), memory_(memory), gradient_(gradient), residual_(residual), scale_(scale) {}
+  PackedParameter(Parameter definition, CompressorMemory& memory, std::span<const float> values)
+      : definition_(std::move(definition)), memory_(memory), values_(values) {}
 
   const Parameter& definition() const override { return definition_; }
   CompressorMemory& memory() const override { return memory_; }
   void read(std::uint64_t first, std::span<float> values) const override {
-    if (residual_.empty())
-      std::ranges::copy(gradient_.subspan(first, values.size()), values.begin());
-    else
-      kernels::add_to_residual(gradient_.subspan(first, values.size()), scale_, residual_.subspan(first, values.size()), values);
+    std::ranges::copy(values_.subspan(first, values.size()), values.begin());
   }
 
  private:
   Parameter definition_;
   CompressorMemory& memory_;
-  std::span<const float> gradient_;
-  std::span<const float> residual_;
-  float scale_;
+  std::span<const float> values_;
 };
 
-// Packed rows as the carrier's work. The gradient and the residual are copies: if the carrier fails, nothing has changed.
+// Packed rows as the carrier's work: its gradients are gradient plus residual, and its residuals nothing yet. All are copies, which
+// take their places once the carrier is done.
 class Carried {
  public:
   Carried(const RowSpace& space, const RowSet& rows, const Work& work, Context& context)
-      : space_(space), rows_(rows), outer_(work), context_(context), gradient_(context.scratch().take<float>(rows.elements())) {
-    if (work.feedback || work.measured) residual_ = context.scratch().take<float>(rows.elements());
-    pack();
+      : space_(space), rows_(rows), outer_(work), context_(context), values_(context.scratch().take<float>(rows.elements())),
+        left_(context.scratch().take<float>(work.feedback ? rows.elements() : 0)) {
+    pack_values(space, rows, work, context, values_);
+    std::ranges::fill(left_, 0.0f);
     cut();
   }
 
   // Of the parameters that the carrier must see whole.
   std::vector<PackedParameter> views(const Compressor& carrier) const {
     std::vector<PackedParameter> result;
-    for (std::size_t p = 0; p < space_.parts().size(); ++p) {
-      const auto gradient = part(gradient_, p);
-      const Piece& piece = *space_.parts()[p].piece;
-      if (gradient.empty() || !memory_of(piece).carriers() || !carrier.needs_preparation(memory_of(piece).steps())) continue;
-      result.emplace_back(Parameter{piece.definition->name, {static_cast<std::int64_t>(gradient.size())}},
-                          *memory_of(piece).carriers(), gradient, part(residual_, p), outer_.gradient_scale);
+    for (const SparsePart& part : space_.parts()) {
+      const auto values = rows_.part(values_, part);
+      const S2Memory& memory = memory_of(*part.piece);
+      if (values.empty() || !memory.carriers() || !carrier.needs_preparation(memory.steps())) continue;
+      result.emplace_back(Parameter{part.piece->definition->name, {static_cast<std::int64_t>(values.size())}}, *memory.carriers(), values);
     }
     return result;
   }
 
   Work& work() { return work_; }
 
+  // Whether the means, which lie where the values were, can be stored.
+  bool means_fit() const { return are_within(values_, static_cast<double>(outer_.largest_mean), context_); }
+
   void commit() const {
+    begin_commit(space_, context_);
     for_each_row(space_, rows_, context_, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
       const std::uint64_t length = part.length(r);
-      std::ranges::copy(gradient_.subspan(begin, length), part.row_of(part.piece->mean(), r).begin());
-      if (part.piece->has_residual())
-        std::ranges::copy(residual_.subspan(begin, length), part.row_of(part.piece->residual, r).begin());
+      if (!left_.empty()) std::ranges::copy(left_.subspan(begin, length), part.row_of(part.piece->next_residual, r).begin());
+      commit_row(part, r, outer_, values_.subspan(begin, length));
     });
   }
 
-  // The carrier's figures, by the pieces that they belong to. Residuals of rows that did not travel are no error of it.
+  // The carrier's figures, by the pieces that they belong to.
   void report(Work& outer) const {
     if (!outer.measured) return;
-    outer.first_error = work_.first_error ? *work_.first_error : residual_energy(work_, context_);
     std::size_t next = 0;
-    for (const SparsePart& part : space_.parts()) {
-      part.piece->energy = 0;
-      for (; next < work_.pieces.size() && work_.pieces[next].parameter == part.piece->parameter; ++next)
-        part.piece->energy += work_.pieces[next].energy;
-    }
+    for (std::size_t p = 0; p < space_.parts().size(); ++p)
+      for (; next < work_.pieces.size() && work_.pieces[next].parameter == space_.parts()[p].piece->parameter; ++next) {
+        outer.report.energies[p] += work_.report.energies[next];
+        outer.report.errors[p] += work_.report.errors[next];
+      }
   }
 
  private:
-  std::span<float> part(std::span<float> packed, std::size_t p) const {
-    return packed.empty() ? packed : rows_.part(packed, space_.parts()[p]);
-  }
-
-  void pack() {
-    for_each_row(space_, rows_, context_, [&](const SparsePart& part, std::uint64_t r, std::uint64_t begin) {
-      std::ranges::copy(part.row_of(part.piece->gradient, r), gradient_.begin() + static_cast<std::ptrdiff_t>(begin));
-      if (part.piece->has_residual())
-        std::ranges::copy(part.row_of(part.piece->residual, r), residual_.begin() + static_cast<std::ptrdiff_t>(begin));
-    });
-  }
-
   // Into chunks as long as those of any gradient. Their numbers follow from the parameter and not from the message.
   void cut() {
     std::size_t count = 0;
-    for (std::size_t p = 0; p < space_.parts().size(); ++p) count += (part(gradient_, p).size() + kChunkElements - 1) / kChunkElements;
+    for (const SparsePart& part : space_.parts()) count += divided_up(rows_.part(values_, part).size(), kChunkElements);
     const auto pieces = context_.scratch().take<Piece>(count);
     std::size_t next = 0;
-    std::uint64_t offset = 0;
-    for (std::size_t p = 0; p < space_.parts().size(); ++p) {
-      const Piece& whole = *space_.parts()[p].piece;
-      const auto gradient = part(gradient_, p), residual = part(residual_, p);
-      for (std::uint64_t first = 0; first < gradient.size(); first += kChunkElements) {
-        Piece& piece = *std::construct_at(&pieces[next++]);
-        const std::uint64_t length = std::min<std::uint64_t>(kChunkElements, gradient.size() - first);
-        piece.parameter = whole.parameter;
-        piece.definition = whole.definition;
-        piece.first = first;
-        piece.chunk = whole.parameter + first / kChunkElements;
-        piece.offset = offset;
-        piece.step = whole.step;
-        piece.random = whole.random.from(first);
-        piece.gradient = gradient.subspan(first, length);
-        if (!residual.empty()) piece.residual = residual.subspan(first, length);
-        piece.memory = memory_of(whole).carriers();
-        offset += length;
-      }
+    for (const SparsePart& part : space_.parts()) {
+      const auto values = rows_.part(values_, part), left = left_.empty() ? left_ : rows_.part(left_, part);
+      for (std::uint64_t first = 0; first < values.size(); first += kChunkElements)
+        cut_piece(*part.piece, first, values, left, *std::construct_at(&pieces[next++]));
     }
-    work_ = {pieces, offset, outer_.feedback, outer_.measured, outer_.gradient_scale};
+    work_ = {.pieces = pieces, .elements = rows_.elements(), .feedback = outer_.feedback, .measured = outer_.measured,
+             .largest_mean = std::numeric_limits<float>::max(), .is_stage = true};
+    if (!outer_.measured) return;
+    work_.report.energies = context_.scratch().take<double>(count);
+    work_.report.errors = context_.scratch().take<double>(count);
+    std::ranges::fill(work_.report.energies, 0.0);
+    std::ranges::fill(work_.report.errors, 0.0);
+  }
+
+  void cut_piece(const Piece& whole, std::uint64_t first, std::span<float> values, std::span<float> left, Piece& piece) const {
+    const std::uint64_t length = std::min<std::uint64_t>(kChunkElements, values.size() - first);
+    piece.parameter = whole.parameter;
+    piece.definition = whole.definition;
+    piece.step = whole.step;
+    piece.first = first;
+    piece.owner = static_cast<std::uint32_t>((whole.parameter + first / kChunkElements) % static_cast<std::uint64_t>(context_.world_size()));
+    piece.offset = static_cast<std::uint64_t>(values.data() - values_.data()) + first;
+    piece.gradient = values.subspan(first, length);
+    if (!left.empty()) piece.next_residual = left.subspan(first, length);
+    piece.residual = piece.next_residual;
+    piece.memory = memory_of(whole).carriers();
+    piece.random = whole.random.from(first);
   }
 
   const RowSpace& space_;
   const RowSet& rows_;
   const Work& outer_;
   Context& context_;
-  std::span<float> gradient_;
-  std::span<float> residual_;
+  std::span<float> values_;
+  std::span<float> left_;  // empty without feedback
   Work work_;
 };
 
@@ -166,21 +157,24 @@ std::uint64_t UnionHeader::most_of_class(std::uint32_t size_class) {
   return size_class == 0 ? 0 : static_cast<std::uint64_t>(std::exp2(size_class / kClassesPerOctave));
 }
 
-Exchange unite_rows(const RowSpace& space, Context& context, Union& result) {
+Exchange unite_rows(const RowSpace& space, const Work& work, Context& context, Union& result) {
   const auto words = context.scratch().take<std::uint32_t>(UnionHeader::kWords + space.words());
   const auto header = words.first(UnionHeader::kWords), marks = words.subspan(UnionHeader::kWords);
-  const bool finite = mark_used_rows(space, context, marks);
-  if (context.flag_needed) context.finite = context.finite && finite;
+  Head head(work, context.scratch());
+  mark_used_rows(space, context, marks, head);
   std::ranges::fill(header, 0u);
-  header[0] = context.finite ? 0 : 1;
+  header[0] = head.word();
   const RowSet own(space, marks, context.scratch());
   const std::uint32_t size_class = UnionHeader::size_class(own.elements());
   header[1 + size_class / 32] |= std::uint32_t{1} << (size_class % 32);
   Await round = context.unite(words);
   co_await round;
 
-  context.any_non_finite = context.any_non_finite || header[0] != 0;
-  if (context.any_non_finite) co_return;
+  head.read_word(header[0]);
+  if (!head.finite()) {
+    context.any_non_finite = true;
+    co_return;
+  }
   space.check(marks);
   result.rows = RowSet(space, marks, context.scratch());
   for (std::uint32_t c = 0; c < kClasses; ++c)
@@ -189,7 +183,7 @@ Exchange unite_rows(const RowSpace& space, Context& context, Union& result) {
 
 Exchange sum_united_rows(const RowSpace& space, const Union& united, Work& work, Context& context) {
   if (is_dense(space, united.rows)) {
-    work.fell_back = true;
+    work.report.fell_back = true;
     const None none;
     Exchange plain = none.exchange(work, context);
     co_await plain;
@@ -202,19 +196,28 @@ Exchange sum_united_rows(const RowSpace& space, const Union& united, Work& work,
   co_await round;
 
   context.enter(Phase::kDecode);
-  if (flagged(packed, context)) co_return;
-  commit_sums(space, united.rows, context, packed);
-  clear_residuals(space, united.rows, context);
+  if (!sums_fit(packed, work, context)) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  begin_commit(space, context);
+  commit_sums(space, united.rows, united.rows, work, context, packed);
 }
 
 Exchange carry_united_rows(const RowSpace& space, const Union& united, const Compressor& carrier, Work& work, Context& context) {
-  if (united.rows.elements() == 0) co_return;
   Carried carried(space, united.rows, work, context);
-  Exchange preparation = prepare_carrier(carried, carrier, context);
-  co_await preparation;
-  Exchange inner = carrier.exchange(carried.work(), context);
-  co_await inner;
+  if (united.rows.elements() > 0) {
+    Exchange preparation = prepare_carrier(carried, carrier, context);
+    co_await preparation;
+    Exchange inner = carrier.exchange(carried.work(), context);
+    co_await inner;
+  }
+  context.any_non_finite = context.any_non_finite || !carried.means_fit();
   if (context.any_non_finite) co_return;
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
   carried.report(work);
   carried.commit();
 }

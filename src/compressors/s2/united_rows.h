@@ -15,7 +15,7 @@ namespace thinwire {
 // What a worker says before the bitmap. All of it is united.
 struct UnionHeader {
   static constexpr std::uint64_t kWords = 5;
-  // Word 0: 1 if the sender's bucket is not finite. Words 1 to 4: bit size_class(elements) of the sender's own rows, so that
+  // Word 0: the Head's. Words 1 to 4: bit size_class(elements) of the sender's own rows, so that
   // the highest bit tells the most that any worker has.
   static std::uint32_t size_class(std::uint64_t elements);
   // An upper bound of the elements of a class, at most a fifth above the least of them.
@@ -24,15 +24,15 @@ struct UnionHeader {
 
 // The first round's result.
 struct Union {
-  RowSet rows;                   // empty if any worker's bucket is not finite
+  RowSet rows;                      // empty if any worker's values are not finite
   std::uint64_t most_elements = 0;  // that any worker has itself, at most a fifth too many
 };
 
 // Fills `result`, or context.any_non_finite.
-Exchange unite_rows(const RowSpace& space, Context& context, Union& result);
+Exchange unite_rows(const RowSpace& space, const Work& work, Context& context, Union& result);
 
 // Sums the rows. Where the union is so dense that packing saves next to nothing, the whole message travels as "none" does, and
-// Work::fell_back says so.
+// Report::fell_back says so.
 Exchange sum_united_rows(const RowSpace& space, const Union& united, Work& work, Context& context);
 
 // Lets `carrier` average the packed rows. The pieces have an S2Memory, which holds the carrier's.

@@ -1,71 +1,108 @@
 // The message of gather-only compressors: 12 bytes of header (wire id, wire version, flags, 0, number of elements as u32,
-// checksum as u32), a bitmap of the pieces in which its sender has any gradient (a bit a piece, least significant first), then
-// the pieces' codes one behind the other, each of a length that follows from its number of elements. Flag 1: the sender's
-// bucket is not finite; marks and codes are then void.
+// checksum as u32), a bitmap of the pieces that are used (a bit a piece, least significant first), where codes have no fixed
+// length those of all pieces as u32, then the codes one behind the other. Flag 1: the sender's values are not finite; what
+// follows the header is then void.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
-#include "compressors/shared/message.h"
-#include "compressors/shared/piece_codec.h"
+#include "compressors/shared/codec.h"
 #include "core/context.h"
+#include "core/scratch.h"
 
 namespace thinwire {
 
-// Reads and writes the messages that hold certain pieces. All workers know which, so a message does not say.
-class CodedMessage {
+// How long messages of certain pieces are, and where in them is what. All workers know which pieces, so a message does not say.
+class MessageFormat {
  public:
   // Codec, pieces and scratch must outlive it.
-  CodedMessage(const PieceCodec& codec, std::span<Piece* const> pieces, Scratch& scratch);
+  MessageFormat(const Codec& codec, std::span<const Piece* const> pieces, Scratch& scratch);
 
-  std::size_t bytes() const { return begins_.back(); }
+  const Codec& codec() const { return codec_; }
+  std::span<const Piece* const> pieces() const { return pieces_; }
   std::uint64_t elements() const { return elements_; }
+  // Of a message; with a fixed length every one's.
+  std::size_t most_bytes() const { return begins_.back(); }
+  std::size_t usual_bytes(Pass pass) const;
 
-  // What a worker sends: it writes the codes, in any order, and completes the message: header, marks, and zeros behind the
-  // codes, or in place of all where it is not finite.
-  void complete(std::span<std::byte> message, bool finite) const;
-  // Parts of that, for a message that was cleared before. Sealing comes last: the checksum is of all bytes of `message`, and
-  // whoever reads it must be given as many.
-  void mark_used(std::span<std::byte> message, std::size_t piece) const;
-  void seal(std::span<std::byte> message, bool finite) const;
-
-  // Reads the header of what worker `rank` sent: whether it was finite. Throws PayloadError if it is not the header of
-  // such a message, or if any byte of the message is not the one that was sealed.
-  bool read_header(std::span<const std::byte> message, int rank) const;
-  // Throws PayloadError if some code cannot be decoded to finite values.
-  void check_codes(std::span<const std::byte> message) const;
-  // Only those of used pieces: an owner's message leaves out the others' codes, which are zeros then.
-  void check_used_codes(std::span<const std::byte> message) const;
-  bool used(std::span<const std::byte> message, std::size_t piece) const;
-
-  template <class Byte>
-  std::span<Byte> code(std::span<Byte> message, std::size_t piece) const {
-    return message.subspan(begins_[piece], begins_[piece + 1] - begins_[piece]);
-  }
+  bool has_lengths() const { return !codec_.has_fixed_length(); }
+  std::size_t lengths_begin() const;
+  std::size_t codes_begin() const { return begins_.front(); }
+  // Where the pieces' codes begin if each takes the most, and where the last one ends.
+  std::span<const std::size_t> begins() const { return begins_; }
 
  private:
-  const PieceCodec& codec_;
-  std::span<Piece* const> pieces_;
-  std::span<std::size_t> begins_;  // of the pieces' codes, and of what follows them
+  const Codec& codec_;
+  std::span<const Piece* const> pieces_;
   std::uint64_t elements_ = 0;
+  std::span<std::size_t> begins_;
 };
 
-// Opens the pieces of `work` and encodes the i-th into code_of(i), until one is not finite: then returns false.
-template <class CodeOf>
-bool open_and_encode(const PieceCodec& codec, std::span<Piece* const> pieces, const Work& work, Context& context,
-                     const CodeOf& code_of) {
-  std::atomic<bool> finite = true;
-  context.threads().for_each(pieces.size(), work.elements, [&](std::size_t i, std::size_t) {
-    if (!finite.load(std::memory_order_relaxed)) return;
-    const kernels::Magnitudes magnitudes = open(*pieces[i], work);
-    if (magnitudes.finite)
-      codec.encode(*pieces[i], magnitudes, code_of(i));
-    else
-      finite.store(false, std::memory_order_relaxed);
-  });
-  return finite;
-}
+// What a worker sends.
+class MessageToSend {
+ public:
+  // memory: at least format.most_bytes(). With a fixed length a message fills it, with zeros behind the last code. room, lengths:
+  // one for each piece.
+  MessageToSend(const MessageFormat& format, std::span<std::byte> memory, std::span<std::span<std::byte>> room,
+                std::span<std::size_t> lengths);
+
+  // For Encoding: room for each piece's code, and its length.
+  std::span<const std::span<std::byte>> room() const { return room_; }
+  std::span<std::size_t> lengths() const { return lengths_; }
+  void mark_used(std::size_t piece);
+  // Its code is left out: of no length, or of zeros.
+  void leave_out(std::size_t piece);
+
+  // To be called last: puts the codes together and writes the header.
+  void complete(bool finite);
+  // The message, from then on, and a piece's code in it.
+  std::span<std::byte> bytes() const { return memory_.first(size_); }
+  std::span<const std::byte> code(std::size_t piece) const { return room_[piece].first(lengths_[piece]); }
+
+ private:
+  void put_together();
+
+  const MessageFormat& format_;
+  std::span<std::byte> memory_;
+  std::size_t size_ = 0;
+  std::span<std::span<std::byte>> room_;
+  std::span<std::size_t> lengths_;
+};
+
+// What a worker sent.
+class ReceivedMessage {
+ public:
+  ReceivedMessage(const MessageFormat& format, std::span<const std::byte> bytes, Scratch& scratch);
+
+  // To be called first. Throws PayloadError if this is not such a message, or if any byte of it is not the one that was sent.
+  void read(std::size_t rank);
+  std::uint64_t elements() const { return format_.elements(); }
+  bool finite() const { return finite_; }
+  bool used(std::size_t piece) const;
+  std::span<const std::byte> code(std::size_t piece) const {
+    return bytes_.subspan(begins_[piece], begins_[piece + 1] - begins_[piece]);
+  }
+  // Throws PayloadError if some code cannot be decoded to finite values. only_used: others' codes are left out. Returns an upper
+  // bound of what they decode to.
+  float check_codes(bool only_used) const;
+
+ private:
+  void read_lengths();
+
+  const MessageFormat& format_;
+  std::span<const std::byte> bytes_;
+  std::span<const std::size_t> begins_;
+  std::span<std::size_t> own_begins_;  // without a fixed length
+  bool finite_ = false;
+};
+
+// Reads messages, of workers in rank order, by threads.
+struct Readings {
+  bool finite = true;    // all of them
+  double largest = 0;    // an upper bound of the sum of what codes of one piece decode to; if finite
+};
+Readings read_messages(std::span<ReceivedMessage> messages, bool only_used, Context& context);
 
 }  // namespace thinwire

@@ -1,81 +1,108 @@
 #include "compressors/shared/gather_and_average.h"
 
+#include <memory>
+
+#include "compressors/shared/averaging.h"
 #include "compressors/shared/coded_message.h"
-#include "compressors/shared/message.h"
+#include "core/varied.h"
 
 namespace thinwire {
 namespace {
 
-// Every worker's message, one behind the other.
+// Every worker's codes of all pieces.
 class Gathered {
  public:
-  Gathered(const PieceCodec& codec, const CodedMessage& format, std::span<Piece* const> pieces, Context& context,
-           std::span<const std::byte> all)
-      : codec_(codec), format_(format), pieces_(pieces), context_(context), world_size_(context.world_size()), all_(all) {}
+  Gathered(const MessageFormat& format, std::span<const ReceivedMessage> messages, const Work& work, Context& context)
+      : format_(format), messages_(messages), work_(work), context_(context), rooms_(format.codec(), format.pieces(), messages.size(), context),
+        codes_(context.scratch().take<std::span<const std::byte>>(context.threads().threads() * messages.size())) {}
 
-  // Reads every worker's header; throws PayloadError before anything is changed.
-  bool all_finite() const {
-    bool finite = true;
-    for (int rank = 0; rank < world_size_; ++rank) finite = format_.read_header(message(rank), rank) && finite;
-    return finite;
+  // Whether all means can be stored, where the codes do not tell at once.
+  bool means_fit() const {
+    const std::size_t longest = longest_piece(work_);
+    const auto means = context_.scratch().take<float>(longest * context_.threads().threads());
+    return all_pieces(context_, work_, [&](std::size_t i, std::size_t thread) {
+      const auto mean = means.subspan(thread * longest, work_.pieces[i].elements());
+      decode(i, thread, mean);
+      return holds_mean(work_, mean);
+    });
   }
 
-  void check() const {
-    for (int rank = 0; rank < world_size_; ++rank) format_.check_codes(message(rank));
-  }
-
-  void average() const {
-    const std::uint64_t decoded = format_.elements() * static_cast<std::uint64_t>(world_size_);
-    context_.threads().for_each(pieces_.size(), decoded, [&](std::size_t i, std::size_t) { average_piece(*pieces_[i], i); });
+  void average(const MessageToSend& own) const {
+    const CommitRooms rooms(work_, context_);
+    const std::uint64_t decoded = work_.elements * messages_.size();
+    context_.threads().for_each(work_.pieces.size(), decoded, [&](std::size_t i, std::size_t thread) {
+      const Piece& piece = work_.pieces[i];
+      if (piece.has_residual() && !used_by_any(i)) return skip(piece);
+      const CommitRoom room = rooms.read(work_, i, thread);
+      if (!room.left.empty()) format_.codec().decode(own.code(i), piece, -1, true, room.left, rooms_.of(thread));
+      decode(i, thread, room.mean);
+      commit(work_, i, room);
+    });
   }
 
  private:
-  std::span<const std::byte> message(int rank) const {
-    return all_.subspan(static_cast<std::size_t>(rank) * format_.bytes(), format_.bytes());
-  }
-
   bool used_by_any(std::size_t piece) const {
-    for (int rank = 0; rank < world_size_; ++rank)
-      if (format_.used(message(rank), piece)) return true;
+    for (const ReceivedMessage& message : messages_)
+      if (message.used(piece)) return true;
     return false;
   }
 
-  void average_piece(Piece& piece, std::size_t index) const {
-    if (piece.has_residual() && !used_by_any(index)) return skip(piece);
-    const float weight = 1.0f / static_cast<float>(world_size_);
-    for (int rank = 0; rank < world_size_; ++rank)
-      codec_.decode(format_.code(message(rank), index), piece, weight, rank > 0, piece.mean());
-    piece.stage = Piece::Stage::kDone;
+  void decode(std::size_t piece, std::size_t thread, std::span<float> mean) const {
+    const auto codes = codes_.subspan(thread * messages_.size(), messages_.size());
+    for (std::size_t rank = 0; rank < codes.size(); ++rank) codes[rank] = messages_[rank].code(piece);
+    format_.codec().decode_sum(codes, work_.pieces[piece], 1.0f / static_cast<float>(codes.size()), mean, rooms_.of(thread));
   }
 
-  const PieceCodec& codec_;
-  const CodedMessage& format_;
-  std::span<Piece* const> pieces_;
+  const MessageFormat& format_;
+  std::span<const ReceivedMessage> messages_;
+  const Work& work_;
   Context& context_;
-  int world_size_;
-  std::span<const std::byte> all_;
+  CodecRooms rooms_;
+  std::span<std::span<const std::byte>> codes_;  // of one piece, for each thread
 };
 
 }  // namespace
 
-Exchange gather_and_average(const PieceCodec& codec, Work& work, Context& context) {
-  auto pieces = context.scratch().take<Piece*>(work.pieces.size());
+Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
+  Scratch& scratch = context.scratch();
+  const auto workers = static_cast<std::size_t>(context.world_size());
+  const auto pieces = scratch.take<const Piece*>(work.pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = &work.pieces[i];
-  const CodedMessage format(codec, pieces, context.scratch());
-  auto mine = context.scratch().take<std::byte>(format.bytes());
-  auto all = context.scratch().take<std::byte>(format.bytes() * static_cast<std::size_t>(context.world_size()));
-  context.finite = context.finite && open_and_encode(codec, pieces, work, context,
-                                                     [&](std::size_t i) { return format.code(mine, i); });
-  format.complete(mine, context.finite);
-  Await round = context.gather(mine, all);
-  co_await round;
+  const MessageFormat format(codec, pieces, scratch);
+  MessageToSend mine(format, scratch.take<std::byte>(format.most_bytes()), scratch.take<std::span<std::byte>>(pieces.size()),
+                     scratch.take<std::size_t>(pieces.size()));
+  Head head(work, scratch);
+  const OwnValues values(work, pieces, head);
+  encode_own(codec, pieces, values, mine.room(), mine.lengths(), head, context);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (head.used(i)) mine.mark_used(i);
+  mine.complete(head.finite());
+
+  const auto payloads = scratch.take<std::span<const std::byte>>(workers);
+  if (codec.has_fixed_length()) {
+    const auto all = scratch.take<std::byte>(workers * mine.bytes().size());
+    Await round = context.gather(mine.bytes(), all);
+    co_await round;
+    for (std::size_t rank = 0; rank < workers; ++rank) payloads[rank] = all.subspan(rank * mine.bytes().size(), mine.bytes().size());
+  } else {
+    const PayloadLengths lengths{format.usual_bytes(Pass::kFirst), format.most_bytes()};
+    Exchange rounds = gather_varied(mine.bytes(), lengths, payloads, context);
+    co_await rounds;
+  }
 
   context.enter(Phase::kDecode);
-  const Gathered gathered(codec, format, pieces, context, all);
-  context.any_non_finite = !gathered.all_finite();
-  if (context.any_non_finite) co_return;
-  gathered.check();
-  gathered.average();
+  const auto messages = scratch.take<ReceivedMessage>(workers);
+  for (std::size_t rank = 0; rank < workers; ++rank) std::construct_at(&messages[rank], format, payloads[rank], scratch);
+  const Readings readings = read_messages(messages, false, context);
+  const Gathered gathered(format, messages, work, context);
+  const bool fit = readings.finite && (fits(work, readings.largest / static_cast<double>(workers)) || gathered.means_fit());
+  if (!fit) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  gathered.average(mine);
 }
 
 }  // namespace thinwire

@@ -2,50 +2,115 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
+
+#include "kernels/committing.h"
+#include "kernels/rows.h"
+#include "kernels/statistics.h"
 
 namespace thinwire {
+namespace {
 
-kernels::Magnitudes open(Piece& piece, const Work& work) {
-  kernels::Magnitudes magnitudes;
-  if (piece.has_residual()) {
-    piece.stage = Piece::Stage::kOpen;
-    const kernels::Absorbed absorbed = kernels::absorb(piece.gradient, piece.residual, work.gradient_scale);
-    magnitudes = absorbed.sum;
-    piece.used = absorbed.gradient_nonzero;
-  } else {
-    magnitudes = kernels::measure(piece.gradient);
-    piece.used = magnitudes.largest > 0 || !magnitudes.finite;
+std::span<std::uint16_t> halves_of(const GradientSpan& gradient) {
+  return {reinterpret_cast<std::uint16_t*>(gradient.bytes.data()), gradient.size()};
+}
+
+void store(std::span<const float> mean, float gradient_scale, std::span<const float> left, const GradientSpan& gradient,
+           std::span<float> residual) {
+  const float factor = 1.0f / gradient_scale;
+  switch (gradient.type) {
+    case ElementType::kBfloat16:
+      return kernels::commit_bf16(mean, factor, left, halves_of(gradient), residual);
+    case ElementType::kFloat16:
+      return kernels::commit_fp16(mean, factor, left, halves_of(gradient), residual);
+    default:
+      if (factor == 1 && mean.data() == gradient.floats().data() && left.data() == residual.data()) return;
+      return kernels::commit(mean, factor, left, gradient.floats(), residual);
   }
-  piece.energy = magnitudes.sum_squares;
-  return magnitudes;
 }
 
-void put_back(Piece& piece) {
-  if (piece.has_residual()) std::copy(piece.gradient.begin(), piece.gradient.end(), piece.residual.begin());
-  piece.stage = Piece::Stage::kDone;
+void store(const Work& work, const Piece& piece, std::span<const float> mean, std::span<const float> left) {
+  store(mean, work.gradient_scale, left, piece.gradient, piece.next_residual);
 }
 
-void skip(Piece& piece) {
-  put_back(piece);
-  std::fill(piece.mean().begin(), piece.mean().end(), 0.0f);
+}  // namespace
+
+kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span<const float> residual, std::span<float> values) {
+  switch (gradient.type) {
+    case ElementType::kBfloat16:
+      return kernels::open_bf16(halves_of(gradient), scale, residual, values);
+    case ElementType::kFloat16:
+      return kernels::open_fp16(halves_of(gradient), scale, residual, values);
+    default:
+      return kernels::open(gradient.floats(), scale, residual, values);
+  }
 }
 
-double residual_energy(const Work& work, Context& context) {
-  const auto energies = context.scratch().take<double>(work.pieces.size());
-  for_each_piece(work, context,
-                 [&](const Piece& piece, std::size_t i) { energies[i] = kernels::squared_norm(piece.residual); });
-  return std::accumulate(energies.begin(), energies.end(), 0.0);
+kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values) {
+  return read_values(piece.gradient, work.gradient_scale, piece.residual, values);
 }
 
-bool flagged(std::span<const float> sums, Context& context) {
-  if (!context.flag_needed) return context.any_non_finite;
-  std::atomic<bool> finite = true;
-  for_each_part(sums.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
-    if (finite && !kernels::scan(sums.subspan(first, count)).finite) finite = false;
+CommitRooms::CommitRooms(const Work& work, Context& context) {
+  bool all_floats = true;
+  for (const Piece& piece : work.pieces) all_floats = all_floats && piece.gradient.is_float();
+  longest_ = longest_piece(work);
+  const std::size_t room = longest_ * context.threads().threads();
+  if (!all_floats) means_ = context.scratch().take<float>(room);
+  if (work.measured && !work.feedback) lefts_ = context.scratch().take<float>(room);
+}
+
+CommitRoom CommitRooms::read(const Work& work, std::size_t i, std::size_t thread) const {
+  const Piece& piece = work.pieces[i];
+  const auto own = [&](std::span<float> rooms) { return rooms.subspan(thread * longest_, piece.elements()); };
+  CommitRoom room;
+  if (work.feedback || work.measured) {
+    room.left = piece.has_residual() ? piece.next_residual : own(lefts_);
+    const kernels::Opened opened = read_values(piece, work, room.left);
+    if (work.measured) work.report.energies[i] = static_cast<double>(opened.sum.sum_squares);
+  }
+  room.mean = piece.gradient.is_float() ? piece.gradient.floats() : own(means_);
+  return room;
+}
+
+void commit(const Work& work, std::size_t i, const CommitRoom& room, std::span<const float> owed) {
+  const Piece& piece = work.pieces[i];
+  if (work.measured) work.report.errors[i] = kernels::squared_norm(room.left);
+  if (!owed.empty()) kernels::add_scaled(room.left, owed, 1.0f);
+  store(work, piece, room.mean, piece.has_residual() ? room.left : std::span<float>());
+}
+
+void skip(const Piece& piece) {
+  std::ranges::fill(piece.gradient.bytes, std::byte{0});
+  if (piece.next_residual.data() != piece.residual.data()) std::ranges::copy(piece.residual, piece.next_residual.begin());
+}
+
+void commit_lossless(const Work& work, std::size_t i, std::span<const float> mean) {
+  const Piece& piece = work.pieces[i];
+  std::ranges::fill(piece.next_residual, 0.0f);
+  store(work, piece, mean, piece.next_residual);
+}
+
+void store_mean(std::span<const float> mean, float gradient_scale, const GradientSpan& gradient, std::span<float> residual) {
+  store(mean, gradient_scale, residual, gradient, residual);
+}
+
+std::size_t longest_piece(const Work& work) {
+  std::size_t longest = 0;
+  for (const Piece& piece : work.pieces) longest = std::max<std::size_t>(longest, piece.elements());
+  return longest;
+}
+
+bool are_within(std::span<const float> values, double most, Context& context) {
+  std::atomic<bool> within = true;
+  for_each_part(values.size(), context, [&](std::size_t first, std::size_t count, std::size_t) {
+    if (!within.load(std::memory_order_relaxed)) return;
+    const kernels::Scan scan = kernels::scan(values.subspan(first, count));
+    if (!scan.finite || static_cast<double>(scan.largest) > most) within.store(false, std::memory_order_relaxed);
   });
-  if (!finite) context.any_non_finite = true;
-  return context.any_non_finite;
+  return within;
+}
+
+bool sums_fit(std::span<const float> sums, const Work& work, Context& context) {
+  return are_within(sums, context.world_size() * static_cast<double>(work.largest_mean), context);
 }
 
 }  // namespace thinwire

@@ -1,4 +1,4 @@
-// What strategies of all kinds do with a message's pieces.
+// What exchanges of all kinds do with a message's pieces.
 #pragma once
 
 #include <algorithm>
@@ -8,28 +8,52 @@
 #include "core/context.h"
 #include "core/scratch.h"
 #include "core/work.h"
-#include "kernels/statistics.h"
+#include "kernels/opening.h"
 
 namespace thinwire {
 
-// Makes piece.values() what is to be sent: gradient plus residual. To be called once for every piece, right before it is
-// encoded, while it is in the cache. Returns the magnitudes of the values.
-kernels::Magnitudes open(Piece& piece, const Work& work);
+// values <- scale * gradient + residual, an empty one counting as zeros; both stay as they are. values may be the residual's memory.
+kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span<const float> residual, std::span<float> values);
+// values <- what is to be sent of a piece, gradient plus residual; neither is changed. values may be the piece's next residual.
+kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values);
 
-// For a piece whose exchange failed: the residual is again what it was before opening.
-// piece.mean() is unspecified afterwards.
-void put_back(Piece& piece);
+// --- past the commit point
 
-// For a piece that no worker used: its mean is 0, and its residual waits for the next step.
-void skip(Piece& piece);
+// Where to write a piece's mean and what this worker did not send: where they belong if that is memory of floats, else room in
+// scratch, as long as the piece. `left` is empty where nobody wants to know it.
+struct CommitRoom {
+  std::span<float> left;
+  std::span<float> mean;
+};
+class CommitRooms {
+ public:
+  CommitRooms(const Work& work, Context& context);
+  // Reads the piece's values into `left`. To be called before its mean is written.
+  CommitRoom read(const Work& work, std::size_t piece, std::size_t thread) const;
 
-// Sum of squares of the pieces' residuals.
-double residual_energy(const Work& work, Context& context);
+ private:
+  std::size_t longest_ = 0;
+  std::span<float> lefts_, means_;  // one for each thread
+};
 
-// Calls body(piece, index) for every piece, as ThreadPool does.
+// room.mean holds the mean, room.left what this worker did not send: of its values, less its own part of the mean. owed: what is to be
+// added to that beyond its own error; may be empty.
+void commit(const Work& work, std::size_t piece, const CommitRoom& room, std::span<const float> owed = {});
+// The same for a piece that no worker used: its mean is 0, and its residual waits for the next step.
+void skip(const Piece& piece);
+// The same for a piece that travelled without loss.
+void commit_lossless(const Work& work, std::size_t piece, std::span<const float> mean);
+// The same for part of a piece: the mean of its gradient, and the residual, which holds already what is left of it; empty for none.
+void store_mean(std::span<const float> mean, float gradient_scale, const GradientSpan& gradient, std::span<float> residual);
+
+// Whether means of that magnitude can be stored as gradients.
+inline bool fits(const Work& work, double largest_mean) { return largest_mean <= static_cast<double>(work.largest_mean); }
+
+// Calls body(piece, index, thread) for every piece, as ThreadPool does.
 template <class Body>
 void for_each_piece(const Work& work, Context& context, const Body& body) {
-  context.threads().for_each(work.pieces.size(), work.elements, [&](std::size_t i, std::size_t) { body(work.pieces[i], i); });
+  context.threads().for_each(work.pieces.size(), work.elements,
+                             [&](std::size_t i, std::size_t thread) { body(work.pieces[i], i, thread); });
 }
 
 // Calls body(first, count, thread), as ThreadPool does, for parts that make up `elements`: of a chunk's length each, the
@@ -43,7 +67,12 @@ void for_each_part(std::uint64_t elements, Context& context, const Body& body) {
   });
 }
 
-// True if a sum that came back holds a NaN or an infinity, and somebody wants to know (context.flag_needed).
-bool flagged(std::span<const float> sums, Context& context);
+// The elements of the longest piece.
+std::size_t longest_piece(const Work& work);
+
+// Whether values are finite, and of no greater magnitude.
+bool are_within(std::span<const float> values, double most, Context& context);
+// Whether sums over all workers are finite, and their means can be stored.
+bool sums_fit(std::span<const float> sums, const Work& work, Context& context);
 
 }  // namespace thinwire

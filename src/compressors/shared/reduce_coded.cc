@@ -9,7 +9,7 @@ namespace {
 // By the time on the link, if that is known: scatter takes a round more, and sends less from three workers on, unless its
 // shards, which are as long as the longest, are mostly padding. Else with three workers gather sends 2 messages and scatter
 // 4/3, which does not pay for a second encoding's time and error; with four it is 3 and 1.5.
-bool scatter_pays(const PieceCodec& codec, const Work& work, Context& context) {
+bool scatter_pays(const Codec& codec, const Work& work, Context& context) {
   const auto workers = static_cast<std::size_t>(context.world_size());
   if (!context.link.is_known()) {
     constexpr std::size_t kChunksPerWorker = 4;
@@ -28,7 +28,7 @@ Reduce reduce_of(std::string_view text) {
   return text == "scatter" ? Reduce::kScatter : Reduce::kAuto;
 }
 
-Exchange reduce_coded(const PieceCodec& codec, Reduce reduce, Work& work, Context& context) {
+Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context) {
   const bool scatter = reduce == Reduce::kScatter || (reduce == Reduce::kAuto && scatter_pays(codec, work, context));
   if (scatter) return scatter_reduce(codec, work, context);
   return gather_and_average(codec, work, context);

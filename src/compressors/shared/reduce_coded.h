@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "compressors/shared/piece_codec.h"
+#include "compressors/shared/codec.h"
 #include "core/context.h"
 #include "core/exchange.h"
 #include "core/work.h"
@@ -19,6 +19,6 @@ enum class Reduce {
 // `text`: "gather", "scatter" or "auto".
 Reduce reduce_of(std::string_view text);
 
-Exchange reduce_coded(const PieceCodec& codec, Reduce reduce, Work& work, Context& context);
+Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context);
 
 }  // namespace thinwire

@@ -1,221 +1,336 @@
 #include "compressors/shared/scatter_reduce.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <memory>
 #include <type_traits>
 
+#include "compressors/shared/averaging.h"
 #include "compressors/shared/coded_message.h"
-#include "compressors/shared/message.h"
+#include "core/varied.h"
+#include "kernels/rows.h"
 
 namespace thinwire {
 namespace {
 
-std::size_t owner_of(const Piece& piece, std::size_t world_size) { return piece.chunk % world_size; }
-
-// The message's pieces by owner, and the common length of the owners' shards: the longest of their messages.
+// The message's pieces by owner, and what a worker sends to each of them.
 class Shards {
  public:
-  Shards(const PieceCodec& codec, const Work& work, Context& context)
-      : pieces_(context.scratch().take<Piece*>(work.pieces.size())),
+  Shards(const Codec& codec, const Work& work, Context& context)
+      : codec_(codec), work_(work), pieces_(context.scratch().take<const Piece*>(work.pieces.size())),
         begins_(context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()) + 1)),
-        formats_(context.scratch().take<CodedMessage>(count())) {
+        formats_(context.scratch().take<MessageFormat>(count())) {
     std::size_t next = 0;
+    begins_[0] = 0;
     for (std::size_t owner = 0; owner < count(); ++owner) {
-      begins_[owner] = next;
-      for (Piece& piece : work.pieces)
-        if (owner_of(piece, count()) == owner) pieces_[next++] = &piece;
-      const auto own = pieces_.subspan(begins_[owner], next - begins_[owner]);
-      std::construct_at(&formats_[owner], codec, own, context.scratch());
-      bytes_ = std::max(bytes_, format(owner).bytes());
+      for (const Piece& piece : work.pieces)
+        if (piece.owner == owner) pieces_[next++] = &piece;
+      begins_[owner + 1] = next;
+      std::construct_at(&formats_[owner], codec, pieces(owner), context.scratch());
+      most_ = std::max(most_, formats_[owner].most_bytes());
     }
-    begins_[count()] = next;
   }
 
+  const Codec& codec() const { return codec_; }
   std::size_t count() const { return begins_.size() - 1; }
-  std::size_t bytes() const { return bytes_; }
-  std::span<Piece* const> pieces() const { return pieces_; }
-  std::span<Piece* const> pieces(std::size_t owner) const {
-    return pieces_.subspan(begins_[owner], begins_[owner + 1] - begins_[owner]);
-  }
-  const CodedMessage& format(std::size_t owner) const { return formats_[owner]; }
-  template <class Byte>
-  std::span<Byte> shard(std::span<Byte> all, std::size_t index) const {
-    return all.subspan(index * bytes_, bytes_);
+  std::span<const Piece* const> pieces() const { return pieces_; }
+  std::span<const Piece* const> pieces(std::size_t owner) const { return of_owner(pieces_, owner); }
+  const MessageFormat& format(std::size_t owner) const { return formats_[owner]; }
+
+  // The most that a shard takes. With a fixed length all take as much.
+  std::size_t most_bytes() const { return most_; }
+  PayloadLengths lengths(Pass pass) const {
+    std::size_t usual = 0;
+    for (const MessageFormat& format : formats_) usual = std::max(usual, format.usual_bytes(pass));
+    return {usual, most_};
   }
 
-  // Of the piece at `place` in pieces(): whose it is, and its place among its owner's.
-  std::size_t owner(std::size_t place) const { return owner_of(*pieces_[place], count()); }
-  std::size_t place_at_owner(std::size_t place) const { return place - begins_[owner(place)]; }
-  template <class Byte>
-  std::span<Byte> code(std::span<Byte> all, std::size_t place) const {
-    return format(owner(place)).code(shard(all, owner(place)), place_at_owner(place));
+  // Of the piece at `place` in pieces(): its place among its owner's, and its index in the message.
+  std::size_t place_at_owner(std::size_t place) const { return place - begins_[pieces_[place]->owner]; }
+  std::size_t index(std::size_t place) const { return static_cast<std::size_t>(pieces_[place] - work_.pieces.data()); }
+  template <class T>
+  std::span<T> of_owner(std::span<T> by_place, std::size_t owner) const {
+    return by_place.subspan(begins_[owner], begins_[owner + 1] - begins_[owner]);
   }
 
  private:
-  static_assert(std::is_trivially_destructible_v<CodedMessage>, "scratch calls no destructors");
+  static_assert(std::is_trivially_destructible_v<MessageFormat>, "scratch calls no destructors");
 
-  std::span<Piece*> pieces_;
+  const Codec& codec_;
+  const Work& work_;
+  std::span<const Piece*> pieces_;
   std::span<std::size_t> begins_;  // of the owners' pieces
-  std::span<CodedMessage> formats_;
-  std::size_t bytes_ = 0;
+  std::span<MessageFormat> formats_;
+  std::size_t most_ = 0;
 };
 
-// All shards are completed after the last is encoded: any owner is told if anything is not finite.
-void encode_shards(const PieceCodec& codec, const Shards& shards, const Work& work, Context& context,
-                   std::span<std::byte> all) {
-  context.finite = context.finite && open_and_encode(codec, shards.pieces(), work, context,
-                                                     [&](std::size_t place) { return shards.code(all, place); });
-  for (std::size_t owner = 0; owner < shards.count(); ++owner)
-    shards.format(owner).complete(shards.shard(all, owner), context.finite);
-}
-
-// The owner's part: averages what all workers sent of its pieces and encodes the means.
-class Owner {
+// What a worker sends in the first round, a message to each owner.
+class OwnShards {
  public:
-  Owner(const PieceCodec& codec, const Shards& shards, const Work& work, Context& context,
-        std::span<const std::byte> received)
-      : codec_(codec),
-        shards_(shards),
-        work_(work),
-        threads_(context.threads()),
-        received_(received),
-        rank_(static_cast<std::size_t>(context.rank())),
-        format_(shards.format(rank_)) {
-    for (const Piece* piece : shards.pieces(rank_)) largest_ = std::max(largest_, piece->gradient.size());
-    means_ = context.scratch().take<float>(threads_.threads() * largest_);
+  OwnShards(const Shards& shards, Context& context)
+      : shards_(shards), memory_(context.scratch().take<std::byte>(shards.most_bytes() * shards.count())),
+        room_(context.scratch().take<std::span<std::byte>>(shards.pieces().size())),
+        lengths_(context.scratch().take<std::size_t>(shards.pieces().size())),
+        messages_(context.scratch().take<MessageToSend>(shards.count())) {
+    for (std::size_t owner = 0; owner < shards.count(); ++owner)
+      std::construct_at(&messages_[owner], shards.format(owner), memory_.subspan(owner * shards.most_bytes(), shards.most_bytes()),
+                        shards.of_owner(room_, owner), shards.of_owner(lengths_, owner));
   }
 
-  void encode_means(std::span<std::byte> second) {
-    std::fill(second.begin(), second.end(), std::byte{0});
-    bool finite = true;
-    for (std::size_t rank = 0; rank < shards_.count(); ++rank)
-      finite = format_.read_header(from(rank), static_cast<int>(rank)) && finite;
-    if (finite) {
-      for (std::size_t rank = 0; rank < shards_.count(); ++rank) format_.check_codes(from(rank));
-      finite = encode_pieces(second);
-      if (!finite) std::fill(second.begin(), second.end(), std::byte{0});
-    }
-    format_.seal(second, finite);
+  // All shards are completed after the last is encoded: every owner is told if anything is not finite.
+  void encode(const Work& work, Head& head, Context& context) const {
+    const OwnValues values(work, shards_.pieces(), head);
+    encode_own(shards_.codec(), shards_.pieces(), values, room_, lengths_, head, context);
+    context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
+      for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i)
+        if (head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()))) messages_[owner].mark_used(i);
+      messages_[owner].complete(head.finite());
+    });
+  }
+
+  std::span<std::byte> memory() const { return memory_; }
+  std::span<const std::byte> bytes(std::size_t owner) const { return messages_[owner].bytes(); }
+  std::span<const std::byte> code(std::size_t place) const {
+    return messages_[shards_.pieces()[place]->owner].code(shards_.place_at_owner(place));
   }
 
  private:
-  std::span<const std::byte> from(std::size_t rank) const { return shards_.shard(received_, rank); }
+  static_assert(std::is_trivially_destructible_v<MessageToSend>, "scratch calls no destructors");
 
-  bool used_by_any(std::size_t piece) const {
-    for (std::size_t rank = 0; rank < shards_.count(); ++rank)
-      if (format_.used(from(rank), piece)) return true;
-    return false;
+  const Shards& shards_;
+  std::span<std::byte> memory_;
+  std::span<std::span<std::byte>> room_;
+  std::span<std::size_t> lengths_;
+  std::span<MessageToSend> messages_;
+};
+
+std::span<ReceivedMessage> received_messages(const Shards& shards, std::span<const std::span<const std::byte>> payloads,
+                                             const auto& owner_of, Scratch& scratch) {
+  const auto messages = scratch.take<ReceivedMessage>(payloads.size());
+  for (std::size_t rank = 0; rank < payloads.size(); ++rank)
+    std::construct_at(&messages[rank], shards.format(owner_of(rank)), payloads[rank], scratch);
+  return messages;
+}
+
+// First half: fills `received` with what all workers have sent to this one.
+Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<std::span<const std::byte>> payloads,
+                        std::span<ReceivedMessage>& received, Context& context) {
+  Scratch& scratch = context.scratch();
+  if (shards.codec().has_fixed_length()) {
+    const auto all = scratch.take<std::byte>(own.memory().size());
+    Await round = context.scatter(own.memory(), all);
+    co_await round;
+    for (std::size_t rank = 0; rank < payloads.size(); ++rank)
+      payloads[rank] = all.subspan(rank * shards.most_bytes(), shards.most_bytes());
+  } else {
+    const auto sent = scratch.take<std::span<const std::byte>>(shards.count());
+    for (std::size_t owner = 0; owner < sent.size(); ++owner) sent[owner] = own.bytes(owner);
+    Exchange rounds = scatter_varied(sent, shards.lengths(Pass::kFirst), payloads, context);
+    co_await rounds;
+  }
+  const auto rank = static_cast<std::size_t>(context.rank());
+  received = received_messages(shards, payloads, [=](std::size_t) { return rank; }, scratch);
+}
+
+// The means of an owner's pieces, to be encoded for all. What that loses, times the number of workers, the owner keeps.
+class Means : public ValueSource {
+ public:
+  Means(const Shards& shards, std::span<const ReceivedMessage> received, const OwnShards& own, const Work& work, Context& context)
+      : shards_(shards), received_(received), own_(own), work_(work), pieces_(shards.pieces(static_cast<std::size_t>(context.rank()))),
+        first_place_(pieces_.empty() ? 0 : static_cast<std::size_t>(pieces_.data() - shards.pieces().data())),
+        rooms_(shards.codec(), pieces_, received.size(), context),
+        codes_(context.scratch().take<std::span<const std::byte>>(context.threads().threads() * received.size())) {
+    if (!work.feedback) return;
+    begins_ = context.scratch().take<std::size_t>(pieces_.size() + 1);
+    begins_[0] = 0;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      begins_[i + 1] = begins_[i] + pieces_[i]->elements();
+      longest_ = std::max<std::size_t>(longest_, pieces_[i]->elements());
+    }
+    lost_ = context.scratch().take<float>(begins_.back());
+    lefts_ = context.scratch().take<float>(longest_ * context.threads().threads());
+  }
+
+  std::span<const Piece* const> pieces() const { return pieces_; }
+  bool used_by_any(std::size_t i) const {
+    return std::any_of(received_.begin(), received_.end(), [i](const ReceivedMessage& message) { return message.used(i); });
+  }
+  // What the second encoding of the owner's i-th piece lost, times the number of workers; empty without feedback.
+  std::span<const float> lost(std::size_t i) const { return lost_of(i); }
+
+  kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const override {
+    const auto codes = codes_.subspan(thread * received_.size(), received_.size());
+    for (std::size_t rank = 0; rank < codes.size(); ++rank) codes[rank] = received_[rank].code(i);
+    shards_.codec().decode_sum(codes, *pieces_[i], 1.0f / workers(), values, rooms_.of(thread));
+    std::ranges::copy(values.first(lost_of(i).size()), lost_of(i).begin());
+    return kernels::measure(values);
   }
 
   // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
-  bool encode_pieces(std::span<std::byte> second) {
-    const std::span<Piece* const> pieces = shards_.pieces(rank_);
-    for (std::size_t i = 0; i < pieces.size(); ++i)
-      if (used_by_any(i)) format_.mark_used(second, i);
-    std::atomic<bool> finite = true;
-    threads_.for_each(pieces.size(), format_.elements() * shards_.count(), [&](std::size_t i, std::size_t thread) {
-      if (!format_.used(second, i) || !finite.load(std::memory_order_relaxed)) return;
-      const auto mean = means_.subspan(thread * largest_, pieces[i]->gradient.size());
-      if (!encode_piece(*pieces[i], i, mean, format_.code(second, i))) finite.store(false, std::memory_order_relaxed);
-    });
-    return finite;
-  }
-
-  bool encode_piece(Piece& piece, std::size_t index, std::span<float> mean, std::span<std::byte> code) {
-    for (std::size_t rank = 0; rank < shards_.count(); ++rank)
-      codec_.decode(format_.code(from(rank), index), piece, 1.0f / static_cast<float>(shards_.count()), rank > 0, mean);
-    const kernels::Magnitudes magnitudes = kernels::measure(mean);
-    encode_mean(piece, mean, magnitudes, code);
+  bool encoded(std::size_t i, std::span<const std::byte> code, std::size_t thread) const override {
+    const std::span<float> lost = lost_of(i);
+    if (lost.empty()) return true;
+    const float largest = kernels::measure(lost).largest;
+    shards_.codec().decode(code, *pieces_[i], -1, true, lost, rooms_.of(thread));
+    kernels::multiply(lost, workers());
     // A mean that large may be foreign bytes; most of the time there is nothing to look for.
-    const bool may_overflow = !std::isfinite(4 * static_cast<float>(shards_.count()) * magnitudes.largest);
-    return !may_overflow || kernels::scan(piece.residual).finite;
+    return std::isfinite(4 * workers() * largest) || residual_is_finite(i, thread);
   }
 
-  // Leaves W times what the mean loses in the residual.
-  void encode_mean(Piece& piece, std::span<float> mean, const kernels::Magnitudes& magnitudes, std::span<std::byte> code) {
-    Piece second;
-    second.first = piece.first;
-    second.residual = mean;
-    second.memory = piece.memory;
-    second.encoding = Piece::Encoding::kSecond;
-    second.random = piece.random.second();
-    codec_.encode(second, magnitudes, code);
-    if (!work_.feedback) return;
-    const auto workers = static_cast<float>(shards_.count());
-    for (std::size_t i = 0; i < mean.size(); ++i) piece.residual[i] += workers * mean[i];
+ private:
+  float workers() const { return static_cast<float>(received_.size()); }
+  std::span<float> lost_of(std::size_t i) const {
+    return lost_.empty() ? lost_ : lost_.subspan(begins_[i], begins_[i + 1] - begins_[i]);
   }
 
-  const PieceCodec& codec_;
+  bool residual_is_finite(std::size_t i, std::size_t thread) const {
+    const auto left = lefts_.subspan(thread * longest_, pieces_[i]->elements());
+    read_values(*pieces_[i], work_, left);
+    shards_.codec().decode(own_.code(first_place_ + i), *pieces_[i], -1, true, left, rooms_.of(thread));
+    kernels::add_scaled(left, lost_of(i), 1.0f);
+    return kernels::scan(left).finite;
+  }
+
   const Shards& shards_;
+  std::span<const ReceivedMessage> received_;
+  const OwnShards& own_;
   const Work& work_;
-  ThreadPool& threads_;
-  std::span<const std::byte> received_;
-  std::size_t rank_;
-  const CodedMessage& format_;
-  std::size_t largest_ = 0;  // of its pieces
-  std::span<float> means_;   // room for one in each thread
+  std::span<const Piece* const> pieces_;
+  std::size_t first_place_;  // of the owner's pieces among all
+  CodecRooms rooms_;
+  std::span<std::span<const std::byte>> codes_;  // of one piece, for each thread
+  std::span<std::size_t> begins_;                // of the pieces in lost_
+  std::size_t longest_ = 0;
+  std::span<float> lost_;
+  std::span<float> lefts_;  // room for one in each thread
 };
 
-void decode_means(const PieceCodec& codec, const Shards& shards, std::span<const std::byte> all, const Work& work,
-                  Context& context) {
-  context.threads().for_each(shards.pieces().size(), work.elements, [&](std::size_t place, std::size_t) {
-    Piece& piece = *shards.pieces()[place];
-    const std::size_t owner = shards.owner(place);
-    if (!shards.format(owner).used(shards.shard(all, owner), shards.place_at_owner(place))) return skip(piece);
-    codec.decode(shards.code(all, place), piece, 1.0f, false, piece.mean());
-    piece.stage = Piece::Stage::kDone;
-  });
+// Encodes the means of this owner's pieces into `second`.
+void encode_means(const Means& means, const Codec& codec, bool finite, MessageToSend& second, Context& context) {
+  const auto room = context.scratch().take<std::span<std::byte>>(means.pieces().size());
+  for (std::size_t i = 0; finite && i < room.size(); ++i) {
+    room[i] = second.room()[i];
+    if (means.used_by_any(i)) {
+      second.mark_used(i);
+    } else {
+      second.leave_out(i);
+      room[i] = {};
+    }
+  }
+  const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths()};
+  second.complete(finite && codec.encode(encoding, context));
 }
 
-// Throws PayloadError before anything is changed.
-bool all_finite(const Shards& shards, std::span<const std::byte> all) {
-  bool finite = true;
-  for (std::size_t owner = 0; owner < shards.count(); ++owner)
-    finite = shards.format(owner).read_header(shards.shard(all, owner), static_cast<int>(owner)) && finite;
-  for (std::size_t owner = 0; finite && owner < shards.count(); ++owner)
-    shards.format(owner).check_used_codes(shards.shard(all, owner));
-  return finite;
+// What all owners have sent.
+class Spread {
+ public:
+  Spread(const Shards& shards, std::span<const ReceivedMessage> messages, const Work& work, Context& context)
+      : shards_(shards), messages_(messages), work_(work), context_(context), rooms_(shards.codec(), shards.pieces(), 1, context) {}
+
+  // Whether all means can be stored, where the codes do not tell at once.
+  bool means_fit() const {
+    const std::size_t longest = longest_piece(work_);
+    const auto means = context_.scratch().take<float>(longest * context_.threads().threads());
+    return all_pieces(context_, work_, [&](std::size_t place, std::size_t thread) {
+      if (!used(place)) return true;
+      const auto mean = means.subspan(thread * longest, shards_.pieces()[place]->elements());
+      decode(place, mean, thread);
+      return holds_mean(work_, mean);
+    });
+  }
+
+  void commit_means(const OwnShards& own, const Means& means) const {
+    const CommitRooms rooms(work_, context_);
+    const auto rank = static_cast<std::size_t>(context_.rank());
+    for_each_piece(work_, context_, [&](const Piece&, std::size_t place, std::size_t thread) {
+      const Piece& piece = *shards_.pieces()[place];
+      if (!used(place)) return skip(piece);
+      const std::size_t index = shards_.index(place);
+      const CommitRoom room = rooms.read(work_, index, thread);
+      if (!room.left.empty()) shards_.codec().decode(own.code(place), piece, -1, true, room.left, rooms_.of(thread));
+      decode(place, room.mean, thread);
+      commit(work_, index, room, piece.owner == rank ? means.lost(shards_.place_at_owner(place)) : std::span<const float>());
+    });
+  }
+
+ private:
+  const ReceivedMessage& message(std::size_t place) const { return messages_[shards_.pieces()[place]->owner]; }
+  bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
+  void decode(std::size_t place, std::span<float> mean, std::size_t thread) const {
+    shards_.codec().decode(message(place).code(shards_.place_at_owner(place)), *shards_.pieces()[place], 1, false, mean, rooms_.of(thread));
+  }
+
+  const Shards& shards_;
+  std::span<const ReceivedMessage> messages_;
+  const Work& work_;
+  Context& context_;
+  CodecRooms rooms_;
+};
+
+// Second half: every worker gets every owner's message.
+Exchange spread_means(const Shards& shards, const MessageToSend& second, std::span<std::span<const std::byte>> payloads,
+                      Context& context) {
+  if (shards.codec().has_fixed_length()) {
+    const auto all = context.scratch().take<std::byte>(second.bytes().size() * payloads.size());
+    Await round = context.gather(second.bytes(), all);
+    co_await round;
+    for (std::size_t rank = 0; rank < payloads.size(); ++rank)
+      payloads[rank] = all.subspan(rank * second.bytes().size(), second.bytes().size());
+  } else {
+    Exchange rounds = gather_varied(second.bytes(), shards.lengths(Pass::kSecond), payloads, context);
+    co_await rounds;
+  }
 }
 
 }  // namespace
 
-ScatteredBytes scattered_bytes(const PieceCodec& codec, const Work& work, Context& context) {
+ScatteredBytes scattered_bytes(const Codec& codec, const Work& work, Context& context) {
   ScatteredBytes bytes;
   const auto shards = context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()));
   std::fill(shards.begin(), shards.end(), 0);
   for (const Piece& piece : work.pieces) {
-    const std::size_t encoded = codec.encoded_bytes(piece);
+    const std::size_t encoded = codec.usual_bytes(piece, Pass::kFirst);
     bytes.all += encoded;
-    bytes.longest_shard = std::max(bytes.longest_shard, shards[owner_of(piece, shards.size())] += encoded);
+    bytes.longest_shard = std::max(bytes.longest_shard, shards[piece.owner] += encoded);
   }
   return bytes;
 }
 
-Exchange scatter_reduce(const PieceCodec& codec, Work& work, Context& context) {
+Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
+  Scratch& scratch = context.scratch();
+  const auto payloads = scratch.take<std::span<const std::byte>>(static_cast<std::size_t>(context.world_size()));
+  const auto rank = static_cast<std::size_t>(context.rank());
   const Shards shards(codec, work, context);
-  const std::size_t all_bytes = shards.bytes() * shards.count();
-  auto mine = context.scratch().take<std::byte>(all_bytes);
-  auto received = context.scratch().take<std::byte>(all_bytes);
-  encode_shards(codec, shards, work, context, mine);
-  // What the first encoding lost; the owners' second errors will come on top of it.
-  if (work.measured) work.first_error = residual_energy(work, context);
-  Await scattered = context.scatter(mine, received);
-  co_await scattered;
+  const OwnShards own(shards, context);
+  Head head(work, scratch);
+  own.encode(work, head, context);
+  std::span<ReceivedMessage> received;
+  Exchange first_half = send_to_owners(shards, own, payloads, received, context);
+  co_await first_half;
 
   context.purpose = Purpose::kSecond;
-  auto second = context.scratch().take<std::byte>(shards.bytes());
-  auto all = context.scratch().take<std::byte>(all_bytes);
-  Owner owner(codec, shards, work, context, received);
-  owner.encode_means(second);
-  Await gathered = context.gather(second, all);
-  co_await gathered;
+  const Readings at_owner = read_messages(received, false, context);
+  const Means means(shards, received, own, work, context);
+  const auto count = means.pieces().size();
+  MessageToSend second(shards.format(rank), scratch.take<std::byte>(shards.most_bytes()), scratch.take<std::span<std::byte>>(count),
+                       scratch.take<std::size_t>(count));
+  encode_means(means, codec, at_owner.finite, second, context);
+  Exchange second_half = spread_means(shards, second, payloads, context);
+  co_await second_half;
 
   context.purpose = Purpose::kPayload;
   context.enter(Phase::kDecode);
-  context.any_non_finite = !all_finite(shards, all);
-  if (!context.any_non_finite) decode_means(codec, shards, all, work, context);
+  const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, scratch);
+  const Readings readings = read_messages(messages, true, context);
+  const Spread spread(shards, messages, work, context);
+  // Every piece is of one owner, and so its mean no larger than all owners' bounds together.
+  if (!readings.finite || !(fits(work, readings.largest) || spread.means_fit())) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  spread.commit_means(own, means);
 }
 
 }  // namespace thinwire

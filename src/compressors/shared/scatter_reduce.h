@@ -1,25 +1,20 @@
-// The strategy of gather-only compressors where workers are many: every chunk of the grid has an owner among the workers.
-// Codes go to the chunks' owners (scatter), who decode and average them in rank order, encode the mean again, and send that
-// to everybody (gather). Two rounds; a worker sends 2 (W-1)/W messages, however many workers there are.
-//
-// The second encoding's error times W stays in the owner's residual, so nothing is lost over all workers. The owner of a
-// chunk follows from its place in the grid, so results do not depend on buckets.
+// The strategy in which every piece has an owner, to whom its codes go; owners average, and spread the means.
 #pragma once
 
-#include "compressors/shared/piece_codec.h"
-#include "core/context.h"
+#include "compressors/shared/codec.h"
 #include "core/exchange.h"
-#include "core/work.h"
 
 namespace thinwire {
 
-// What scatter_reduce() will send, without headers.
-struct ScatteredBytes {
-  std::size_t all = 0;            // of the codes of all pieces
-  std::size_t longest_shard = 0;  // of those that one worker owns
-};
-ScatteredBytes scattered_bytes(const PieceCodec& codec, const Work& work, Context& context);
+// Two rounds, in which a worker sends 2 (W - 1) / W messages. Owners encode means a second time, at Pass::kSecond. W times what
+// that loses stays in the owner's residual, so that over all workers nothing is lost.
+Exchange scatter_reduce(const Codec& codec, Work& work, Context& context);
 
-Exchange scatter_reduce(const PieceCodec& codec, Work& work, Context& context);
+// Bytes of codes, as they usually are.
+struct ScatteredBytes {
+  std::size_t all = 0;            // of all pieces
+  std::size_t longest_shard = 0;  // of the owner with the longest codes
+};
+ScatteredBytes scattered_bytes(const Codec& codec, const Work& work, Context& context);
 
 }  // namespace thinwire

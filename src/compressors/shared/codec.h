@@ -1,0 +1,91 @@
+// How a compressor whose codes cannot be added up encodes and decodes; the strategies (gather_and_average, scatter_reduce) do the
+// rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/context.h"
+#include "core/work.h"
+#include "kernels/statistics.h"
+
+namespace thinwire {
+
+// What is encoded: a worker's own values, or the mean of a piece that it owns.
+enum class Pass : std::uint8_t { kFirst, kSecond };
+
+// Where values to be encoded come from. Calls for different pieces may come from several threads at once; `thread` tells them apart.
+class ValueSource {
+ public:
+  virtual ~ValueSource() = default;
+  // values <- those of the i-th piece.
+  virtual kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const = 0;
+  // To be called once the i-th piece is encoded. Returns false if that cannot be used.
+  virtual bool encoded(std::size_t /*i*/, std::span<const std::byte> /*code*/, std::size_t /*thread*/) const { return true; }
+};
+
+// A message's pieces, and where their codes go.
+struct Encoding {
+  std::span<const Piece* const> pieces;
+  Pass pass = Pass::kFirst;
+  const ValueSource& source;
+  std::span<const std::span<std::byte>> room;  // for each piece's code: most_bytes(); empty for a piece to be left out
+  std::span<std::size_t> lengths;              // out: what of it was taken; 0 where left out
+};
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  virtual std::uint8_t wire_id() const = 0;
+  virtual std::uint8_t wire_version() const = 0;
+
+  // The most that a piece's code takes, the same on every worker; with a fixed length, what every one takes.
+  virtual std::size_t most_bytes(const Piece& piece) const = 0;
+  virtual bool has_fixed_length() const { return true; }
+  // What a piece's code usually takes, without a fixed length: the same on every worker. Messages that are longer than their
+  // pieces' usual lengths take a round more.
+  virtual std::size_t usual_bytes(const Piece& piece, Pass /*pass*/) const { return most_bytes(piece); }
+
+  // Encodes all of it, by threads. False if some value is not finite, or the source refuses: then codes are void.
+  virtual bool encode(const Encoding& encoding, Context& context) const = 0;
+
+  // An upper bound of the magnitudes that a code decodes to. Throws PayloadError if decode() could not decode it to finite values.
+  virtual float check(std::span<const std::byte> code, const Piece& piece) const = 0;
+
+  // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
+  virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }
+  // values <- weight * decoded, or with `add` values <- values + weight * decoded. Pre: check() passed.
+  virtual void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+                      std::span<std::byte> room) const = 0;
+  // values <- weight times the sum of what codes, at least one, decode to, added in their order.
+  virtual void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight,
+                          std::span<float> values, std::span<std::byte> room) const {
+    for (std::size_t i = 0; i < codes.size(); ++i) decode(codes[i], piece, weight, i > 0, values, room);
+  }
+};
+
+// A codec that encodes one piece after another.
+class PieceCodec : public Codec {
+ public:
+  bool encode(const Encoding& encoding, Context& context) const final;
+
+ protected:
+  // Encodes values, whose magnitudes are given and finite; may use their memory as it likes. Returns the code's length.
+  virtual std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                                   std::span<std::byte> code, std::span<std::byte> room) const = 0;
+};
+
+// Scratch for each thread to encode or decode pieces with.
+class CodecRooms {
+ public:
+  // codes: the most that are decoded at once.
+  CodecRooms(const Codec& codec, std::span<const Piece* const> pieces, std::size_t codes, Context& context);
+  std::span<std::byte> of(std::size_t thread) const { return all_.subspan(thread * bytes_, bytes_); }
+
+ private:
+  std::size_t bytes_ = 0;
+  std::span<std::byte> all_;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,56 @@
+// What peers send of gradiveq: bases and who has them, coefficients, norms, words, marks. Whatever arrives, a reduction ends with
+// PayloadError, with a bucket that is said not to be finite (both leave the memory as it was), or with finite means; and its memory can
+// be saved and loaded.
+#include <cmath>
+#include <map>
+
+#include "fuzz/spoilt_group.h"
+
+namespace thinwire::fuzz {
+namespace {
+
+constexpr const char* kCycle = "learn=1,lag=0,use=3,smallest=16,slice=9,axis=kernel,";
+constexpr const char* kSpecs[] = {"dims=2", "dims=2,feedback=on", "rate=3", "rate=3,feedback=on", "dims=2/qsgd:bits=4,reduce=gather",
+                                  "refresh=every,dims=2", "refresh=every,dims=2,feedback=on",
+                                  "refresh=every,dims=2,feedback=on/qsgd:bits=4,reduce=sum"};
+constexpr const char* kContents[] = {"normal", "zeros", "one_worker_zero", "outlier"};
+
+const Layout& layout() {
+  static const Layout instance({{"conv", {8, 4, 3, 3}}, {"other", {6, 5, 3, 3}}, {"vector", {7}}, {"empty", {0, 3}}});
+  return instance;
+}
+
+UsedGroup& used_group(const std::string& spec) {
+  static std::map<std::string, UsedGroup> made;
+  if (!made.contains(spec)) made.emplace(spec, UsedGroup({layout(), {.compressor = spec}, 3, 1, true}, "normal"));
+  return made.at(spec);
+}
+
+bool all_finite(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+void step(SpoiltGroup& group, const std::string& content, Input& input) {
+  Reducer& victim = group.victim();
+  const auto before = victim.state();
+  const Outcome outcome = group.step(content, input);
+  const auto after = victim.state();
+  if (outcome != Outcome::kMean)
+    return require(same(after, before), "what fails or is not finite leaves the memory as it was");
+  require(all_finite(group.mean()), "means are finite");
+  for (const ParameterState& parameter : after) require(all_finite(parameter.residual), "residuals are finite");
+  victim.load_state(after);
+}
+
+}  // namespace
+}  // namespace thinwire::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace thinwire;
+  fuzz::Input input(data, size);
+  const std::string spec = fuzz::kSpecs[input.choose(std::size(fuzz::kSpecs))];
+  fuzz::SpoiltGroup& group = fuzz::used_group("gradiveq:" + (fuzz::kCycle + spec)).begin_at(1);
+  for (std::size_t steps = 1 + input.choose(4); steps > 0; --steps)
+    fuzz::step(group, fuzz::kContents[input.choose(std::size(fuzz::kContents))], input);
+  return 0;
+}
