@@ -1,3 +1,5 @@
+#include <fnmatch.h>
+
 #include <cstdlib>
 
 #include "bindings.h"
@@ -68,6 +70,8 @@ void bind_registry(nb::module_& module) {
   module.def("compressors", &rows, "The registry: a dict for each compressor, in alphabetical order with \"none\" first.");
   module.def("canonical_spec", &canonical_spec, nb::arg("spec"),
              "The same spec with every parameter written out. Raises ArgumentError.");
+  module.def("matches", [](const std::string& pattern, const std::string& name) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; },
+             nb::arg("pattern"), nb::arg("name"), "Whether a rule's pattern is one of this parameter, as the reducer decides it.");
 }
 
 }  // namespace thinwire::python

@@ -21,6 +21,8 @@ std::vector<Rule> make_rules(RulePairs pairs) {
 
 NB_MODULE(_native, module) {
   using namespace thinwire::python;
+  // Objects that live when Python is interrupted or a launcher leaves without cleaning up belong to nobody's mistake.
+  nanobind::set_leak_warnings(false);
   module.def("version", &thinwire::version, "The library's version, \"major.minor.patch\".");
   bind_errors(module);
   bind_registry(module);

@@ -1,35 +1,66 @@
 """What users may write for rules and layouts, in the form that the native module takes."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from thinwire._native import MOST_THREADS, ArgumentError
+from thinwire._native import MOST_THREADS, ArgumentError, matches
 
 Rules = Mapping[str, str] | Iterable[tuple[str, str]] | None
 LayoutPairs = list[tuple[str, list[int]]]
 
+_RULES_ARE = "rules map patterns to specs, like {'*.embed*': 'none'}"
+_SHOWN_NAMES = 8
 
-def rule_pairs(rules: Rules) -> list[tuple[str, str]]:
-    """Pairs of glob pattern and spec, in the order given. Raises ArgumentError."""
-    pairs = list(rules.items() if isinstance(rules, Mapping) else rules or ())
+
+def used_rules(rules: Rules, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of glob pattern and spec, in the order given, each of which matches one of the names. Raises ArgumentError."""
+    pairs = _rule_pairs(rules)
+    names = list(names)
+    for pattern, _ in pairs:
+        if not any(matches(pattern, name) for name in names):
+            shown = ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
+            raise ArgumentError(f"rules: {pattern!r} matches no parameter; there are {len(names)}: {shown}")
+    return pairs
+
+
+def _rule_pairs(rules: Rules) -> list[tuple[str, str]]:
+    pairs = rules.items() if isinstance(rules, Mapping) else () if rules is None else rules
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise ArgumentError(f"{_RULES_ARE}; got {rules!r}")
+    pairs = list(pairs)
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
-            raise ArgumentError(f"rules map patterns to specs, like {{'*.embed*': 'none'}}; got {pair!r}")
+            raise ArgumentError(f"{_RULES_ARE}; got {pair!r}")
     return pairs
+
+
+def checked_spec(spec: str) -> str:
+    """The spec, if it is text. Raises ArgumentError."""
+    if not isinstance(spec, str):
+        raise ArgumentError(f"a compressor is a spec like 'casq:bits=2' (see thinwire.compressors()); got {spec!r}")
+    return spec
 
 
 def checked_seed(seed: int) -> int:
     """The seed, if 64 bits can hold it. Raises ArgumentError."""
-    if not 0 <= seed < 2**64:
-        raise ArgumentError(f"seed = {seed}; allowed: 0 to 2**64 - 1")
-    return seed
+    return checked_whole("seed", seed, 0, 2**64 - 1, "0 to 2**64 - 1")
 
 
 def checked_threads(threads: int) -> int:
     """The number, if it is one of threads. Raises ArgumentError."""
-    if not 1 <= threads <= MOST_THREADS:
-        raise ArgumentError(f"threads = {threads}; allowed: 1 to {MOST_THREADS}")
-    return threads
+    return checked_whole("threads", threads, 1, MOST_THREADS)
+
+
+def checked_whole(name: str, value: int, least: int, most: int = 2**31 - 1, allowed: str | None = None) -> int:
+    """The value as an int. Raises ArgumentError unless it is a whole number from ``least`` to ``most``."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
+        raise ArgumentError(f"{name} = {value!r}; allowed: {allowed or f'{least} to {most}'}")
+    return number
 
 
 def layout_pairs(layout: Sequence[Mapping[str, Any]]) -> LayoutPairs:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from thinwire import _native
-from thinwire._arguments import LayoutPairs, Rules, checked_seed, checked_threads, layout_pairs, rule_pairs
+from thinwire._arguments import LayoutPairs, Rules, checked_seed, checked_spec, checked_threads, layout_pairs, used_rules
 
 
 def exchange(
@@ -38,7 +38,7 @@ def exchange(
         raise _native.ArgumentError(f"gradients differ in shape: {', '.join(str(array.shape) for array in arrays)}")
     pairs: LayoutPairs = [("gradient", list(shape))] if layout is None else layout_pairs(layout)
     mean, figures = _native.exchange(
-        arrays, pairs, spec, rule_pairs(rules), checked_seed(seed), checked_threads(threads)
+        arrays, pairs, checked_spec(spec), used_rules(rules, (name for name, _ in pairs)), checked_seed(seed), checked_threads(threads)
     )
     return _like(gradients[0], mean.reshape(shape)), figures
 

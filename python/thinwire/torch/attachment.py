@@ -1,24 +1,20 @@
-"""The DDP communication hook: attach() and what it returns."""
+"""thinwire at work on a DDP model: what attach() returns."""
 
-# No `from __future__ import annotations` here: DDP compares the hook's annotations with the types themselves.
 import weakref
-from datetime import timedelta
 from typing import Any, NoReturn, Protocol
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
+from torch.autograd.profiler import record_function
 from torch.nn.parallel import DistributedDataParallel
 
-import thinwire
 from thinwire import _native
-from thinwire._arguments import Rules, checked_seed, checked_threads, rule_pairs
 from thinwire.torch import checkpoint, statistics
-from thinwire.torch.cores import default_threads
-from thinwire.torch.handshake import shake_hands
-from thinwire.torch.lane_choice import FEWEST, MOST, choose_lanes
-from thinwire.torch.lanes import BucketJob, Lanes, group_terms
-from thinwire.torch.model_parameters import ModelParameters, check_unjoined, refuse_join
+from thinwire.torch.all_ranks_state import AllRanksState
+from thinwire.torch.hook_slot import slot_of
+from thinwire.torch.lanes import BucketJob, Lanes
+from thinwire.torch.model_parameters import ModelParameters
 from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 
 Future = torch.futures.Future[torch.Tensor]
@@ -28,101 +24,6 @@ class Scaler(Protocol):
     """torch.amp.GradScaler, or what has its scale."""
 
     def get_scale(self) -> float: ...
-
-
-def attach(
-    ddp_model: DistributedDataParallel,
-    compressor: str = "casq:bits=2",
-    *,
-    rules: Rules = None,
-    small_uncompressed: bool = True,
-    seed: int = 0,
-    timeout: float | timedelta = 300.0,
-    scaler: Scaler | None = None,
-    lanes: int | None = None,
-    threads: int | None = None,
-    measure_every: int = 47,
-    backend: str | None = None,
-) -> "Attachment":
-    """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
-    may differ.
-
-    compressor: a spec, see thinwire.compressors().
-    rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
-        matches decides, and "none" exempts: ``{"*.embed*": "none"}``.
-    small_uncompressed: what no rule names and is small (fewer than two dimensions or 1,024 elements) is sent as it is.
-    timeout: seconds that a worker waits for another before it gives up with PeerError.
-    scaler: the GradScaler of the training, whose scale the gradients carry.
-    lanes: how many buckets travel at once. None: 2 to 4, by the time that codec and link take for a piece of noise.
-    threads: how many threads encode and decode a bucket. The gradients' bits do not depend on it. None: half of the cores
-        that this worker has, at most 4 and at least 1, because the backward pass and data loaders want cores at the same
-        time. The worker's cores are those that its process may run on, divided by LOCAL_WORLD_SIZE (torchrun sets it) or
-        else by the number of workers.
-    measure_every: the compression error is measured at every so many steps; 0: never. The default shares no factor with
-        the periods at which compressors train, so that what is measured is of every age.
-    backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
-
-    Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
-    choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.
-
-    Buckets in CUDA memory are brought to the host and back. Raises ArgumentError for what cannot work and for arguments
-    that differ between workers, on all of them.
-    """
-    if not isinstance(ddp_model, DistributedDataParallel):
-        raise _native.ArgumentError(
-            f"attach() takes a DistributedDataParallel model; got {type(ddp_model).__name__}. Wrap the model first"
-        )
-    group = ddp_model.process_group
-    terms = error = None
-    try:
-        slot = _free_slot(ddp_model)
-        check_unjoined(ddp_model)
-        timeout = _duration(timeout)
-        if measure_every < 0:
-            raise _native.ArgumentError(f"measure_every = {measure_every}; allowed: 0 or more")
-        parameters = ModelParameters(ddp_model)
-        threads = checked_threads(default_threads(dist.get_world_size(group)) if threads is None else threads)
-        reducer = _native.Reducer(
-            layout=parameters.layout,
-            compressor=compressor,
-            rules=rule_pairs(rules),
-            small_uncompressed=small_uncompressed,
-            seed=checked_seed(seed),
-            rank=dist.get_rank(group),
-            world_size=dist.get_world_size(group),
-            lanes=MOST if lanes is None else lanes,
-            threads=threads,
-            measure_every=measure_every,
-        )
-        terms = _terms(parameters, reducer, seed) | group_terms(group) | {
-            "version": thinwire.__version__,
-            "lanes": lanes,
-            "backend": backend,
-            "dtypes": parameters.dtypes,
-            "description": reducer.description,
-            "fingerprint": reducer.fingerprint,
-        }
-    except Exception as caught:  # the other workers wait for this one's word
-        error = caught
-    shake_hands(group, terms, error)
-
-    made_lanes = Lanes(group, timeout, backend)
-    try:
-        made_lanes.grow(FEWEST if lanes is None else lanes)
-        if reducer.chooses_by_link:
-            made_lanes.run(reducer.measure_link(0))
-        if lanes is None:
-            made_lanes.grow(choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
-    except BaseException:
-        made_lanes.close()
-        raise
-    attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, _terms(parameters, reducer, seed))
-    slot.attachment = attachment
-    ddp_model.join_hook = refuse_join
-    if not ddp_model._comm_hooks:
-        ddp_model.register_comm_hook(slot, average_bucket)
-        ddp_model.register_forward_pre_hook(check_before_forward)
-    return attachment
 
 
 class Attachment:
@@ -145,7 +46,10 @@ class Attachment:
         self._lanes = lanes
         self._scaler = scaler
         self._terms = terms
-        self._steps = 0
+        self._rank, self._world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
+        self._steps = 0  # since attach()
+        self._earlier_steps = 0  # of the run whose state was loaded
+        self._in_step = False  # from the first bucket, whichever DDP hands over first, to the end of the backward pass
         self._loss_scale = 1.0
         self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
@@ -153,16 +57,17 @@ class Attachment:
 
     def average(self, bucket: dist.GradBucket) -> Future:
         """Sends a bucket on its way to the mean, which replaces its gradients, in their dtype."""
-        if bucket.index() == 0:
+        if not self._in_step:
             self._begin_step()
-        parameters = self._parameters.indices(bucket.parameters())
         buffer = bucket.buffer()
+        if self._world_size == 1:
+            return _done(buffer)
+        parameters = self._parameters.indices(bucket.parameters())
+        reducer = self._reducer if self._parameters.are_compressed(parameters) else None
         sparse = SparseBucket(buffer, parameters[0], self._dense_forms) if buffer.is_sparse else None
-        job = BucketJob(self._reducer, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
+        job = BucketJob(reducer, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
         self._jobs.append(job)
         self._lanes.submit(bucket.index(), job)
-        if bucket.is_last():
-            self._steps += 1
         return job.future
 
     @property
@@ -172,7 +77,7 @@ class Attachment:
 
     @property
     def lanes(self) -> int:
-        """How many buckets travel at once."""
+        """How many buckets travel at once; none of a worker that is alone."""
         return len(self._lanes)
 
     def stats(self) -> dict[str, Any]:
@@ -186,49 +91,67 @@ class Attachment:
         with NaN or infinity on some worker); seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
         undefined is None.
         """
-        return statistics.figures(self._reducer.counters(), self._steps)
+        return statistics.figures(self._lanes.plain_sums.added_to(self._reducer.counters()), self._steps)
 
     def __str__(self) -> str:
         specs = sorted(set(self._reducer.compressors))
         return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {', '.join(specs)}", self.stats())
 
-    def state_dict(self, *, all_ranks: bool = False) -> dict[str, Any]:
-        """What training must remember to continue with the same bits: residuals, compressors' memories, steps.
+    def state_dict(self, *, all_ranks: bool | None = None) -> dict[str, Any]:
+        """What training must remember to continue: residuals, compressors' memories, steps.
 
-        Every worker saves and loads its own; torch.load(weights_only=True) reads it. all_ranks: all workers call this
-        together, and each gets the state of all, so that one of them can save it. Not during a backward pass; after one that
-        failed, it waits until no lane waits for a peer any more, and what failed has left no trace.
+        all_ranks=True: all workers call this together, and each gets the state of all, so that one of them can save it; it also
+        loads into another number of workers. all_ranks=False: this worker's own, which nobody else can load; every worker must
+        save its own. Workers that are not alone must say which. torch.load(weights_only=True) reads both.
+
+        Not during a backward pass; after one that failed, it waits until no lane waits for a peer any more, and what failed has
+        left no trace. Raises StateError.
         """
+        if all_ranks is None and self._world_size > 1:
+            raise _native.StateError(
+                f"each of the {self._world_size} workers has residuals of its own, and a checkpoint of one of them would lose the others'. "
+                "Call state_dict(all_ranks=True) on all workers and save what one of them gets; or save state_dict(all_ranks=False) on every "
+                "worker in a file of its own; or give attachment.all_ranks to what saves by itself (torch.distributed.checkpoint, accelerate)"
+            )
         self._wait_for_lanes()
-        rank, world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
-        own = checkpoint.pack(self._reducer.state(), self._terms, rank, world_size, self._steps)
+        steps = self._earlier_steps + self._steps
+        own = checkpoint.pack(self._reducer.state(), self._terms, self._rank, self._world_size, steps)
         if not all_ranks:
             return own
-        states: list[Any] = [None] * world_size
+        states: list[Any] = [None] * self._world_size
         dist.all_gather_object(states, own, group=self._group)
         return checkpoint.pack_all(states)
+
+    @property
+    def all_ranks(self) -> AllRanksState:
+        """For frameworks that save what has state_dict() and load_state_dict(), and call them on all workers."""
+        return AllRanksState(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from this worker's own state, or from its part of the state of all ranks.
 
-        Residuals of another number of workers (all_ranks only) are replaced by their mean on every worker. Raises
-        StateError, and changes nothing, when the state was saved with other parameters, specs, seed, or as another rank.
+        Residuals of another number of workers (all_ranks only) are replaced by their mean on every worker. A worker that is
+        alone keeps residuals for later, as it sends nothing. Raises StateError, and changes nothing, when the state was saved
+        with other parameters, specs, seed, or as another rank.
+
+        What travels in all-gather or all-to-all (CASQ, and QSGD by default) continues with the same bits. Floats that are
+        all-reduced ("none", "bf16", small parameters) do so with two workers; with more, the order in which the backend sums
+        them depends on their place in DDP's buckets, which DDP orders anew after a run's first step, so that the last bits of
+        the first step's sums may differ, as they do under plain DDP.
         """
         self._wait_for_lanes()
-        rows, steps = checkpoint.unpack(state, self._terms, dist.get_rank(self._group), dist.get_world_size(self._group))
+        rows, steps = checkpoint.unpack(state, self._terms, self._rank, self._world_size)
         self._reducer.load_state(rows)
-        self._steps = steps
+        self._earlier_steps = steps - self._steps
 
     def close(self) -> None:
-        """Ends the lanes. DDP cannot drop a hook: the next backward pass raises, unless attach() is called again."""
+        """Ends the lanes. DDP cannot drop a hook: the next forward pass that wants gradients raises, unless attach() is called again."""
         self._close_lanes()
         model = self._model()
-        if model is None:
-            return
-        slot = _slot_of(model)
+        slot = None if model is None else slot_of(model)
         if slot is not None and slot.attachment is self:
-            slot.attachment = None
-            model.__dict__.pop("join_hook", None)
+            failed = self._lanes.failure.error is not None
+            slot.empty(model, "thinwire failed on this model, and DDP cannot recover from that; wrap the module in a new DDP" if failed else None)
 
     def __enter__(self) -> "Attachment":
         return self
@@ -237,30 +160,37 @@ class Attachment:
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an Attachment cannot be pickled; save its state_dict() and load that into a new one")
+        raise TypeError("an Attachment can be neither copied nor pickled; save its state_dict() and load that into a new one")
 
     def check_usable(self) -> None:
-        """Raises StateError after close() or a failure."""
+        """Raises StateError after close() or a failure, or when the model has another process group."""
         if not self._close_lanes.alive:
             raise _native.StateError("this attachment is closed")
         if (error := self._lanes.failure.error) is not None:
             raise _native.StateError(
                 f"this attachment is of no further use, since it failed ({type(error).__name__}: {error}). Restart from a checkpoint"
             ) from error
+        model = self._model()
+        if model is not None and model.process_group is not self._group:
+            raise _native.StateError("the model has another process group than when thinwire was attached; close() and attach() again")
 
     def _begin_step(self) -> None:
         self.check_usable()
         self._loss_scale = self._scaler.get_scale() if self._scaler is not None else 1.0
         self._jobs = []
+        self._in_step = True
         # Called before DDP's own callback, which would turn every exception into a RuntimeError. (In a static graph's
         # first iteration DDP comes first, and does.)
         Variable._execution_engine.queue_callback(self._finish_step)
 
     def _finish_step(self) -> None:
-        for job in self._jobs:
-            job.done.wait()
-            job.result()
+        self._in_step = False
+        with record_function("thinwire::wait"):
+            for job in self._jobs:
+                job.done.wait()
+                job.result()
         self._jobs = []
+        self._steps += 1
 
     def _wait_for_lanes(self) -> None:
         """After a failure: the first error ended the backward pass, and other lanes may be at work still."""
@@ -268,55 +198,7 @@ class Attachment:
             job.done.wait()
 
 
-class HookSlot:
-    """What DDP holds for good; an attachment can be taken out of it and another put in."""
-
-    def __init__(self) -> None:
-        self.attachment: Attachment | None = None
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a model with thinwire attached cannot be pickled; save ddp_model.module and the attachment's state_dict()")
-
-
-def check_before_forward(model: DistributedDataParallel, _: Any) -> None:
-    """A forward pre-hook: after a failure DDP itself is in disorder, and would complain of something else."""
-    slot = _slot_of(model)
-    if slot is not None and slot.attachment is not None and torch.is_grad_enabled():
-        slot.attachment.check_usable()
-
-
-def average_bucket(slot: HookSlot, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The communication hook."""
-    if slot.attachment is None:
-        raise _native.StateError("thinwire was closed on this model; attach() it again, or wrap the module in a new DDP")
-    return slot.attachment.average(bucket)
-
-
-def _free_slot(ddp_model: DistributedDataParallel) -> HookSlot:
-    """The slot of an attachment that was closed, or a new one."""
-    slot = _slot_of(ddp_model)
-    if slot is not None and slot.attachment is not None:
-        raise _native.ArgumentError("thinwire is attached to this model already; close() that attachment first")
-    if slot is None and ddp_model._comm_hooks:
-        raise _native.ArgumentError("this model has a communication hook already, and DDP allows one; wrap the module in a new DDP")
-    return slot or HookSlot()
-
-
-def _slot_of(ddp_model: DistributedDataParallel) -> HookSlot | None:
-    return next((state for _, state in ddp_model._comm_hooks if isinstance(state, HookSlot)), None)
-
-
-def _duration(timeout: float | timedelta) -> timedelta:
-    duration = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
-    if duration <= timedelta(0):
-        raise _native.ArgumentError(f"timeout = {timeout}; allowed: more than 0 seconds")
-    return duration
-
-
-def _terms(parameters: ModelParameters, reducer: _native.Reducer, seed: int) -> dict[str, Any]:
-    """What must be the same on all workers, and when a state is loaded."""
-    return {
-        "parameters": dict(parameters.layout),
-        "compressors": dict(zip(parameters.names, reducer.compressors, strict=True)),
-        "seed": seed,
-    }
+def _done(bucket: torch.Tensor) -> Future:
+    future: Future = torch.futures.Future(devices=[] if bucket.device.type == "cpu" else [bucket.device])
+    future.set_result(bucket)
+    return future

@@ -55,6 +55,10 @@ class GroupCommunicator:
             case kind:
                 raise NotImplementedError(f"no collective {kind!r}")
 
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """In place; of any type that the backend sums."""
+        self._all_reduce(tensor, dist.ReduceOp.SUM)
+
     def _all_reduce(self, data: torch.Tensor, operation: dist.ReduceOp) -> None:
         staged = self._staged(data)
         dist.all_reduce(staged, op=operation, group=self.group)

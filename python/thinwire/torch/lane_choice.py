@@ -24,7 +24,7 @@ def choose_lanes(
     """From FEWEST to MOST, the same on all workers, which call this together before the first bucket."""
     group = ddp_model.process_group
     buckets = _bucket_count(ddp_model, parameters)
-    if buckets <= FEWEST or dist.get_world_size(group) == 1:
+    if buckets <= FEWEST:
         return FEWEST
     codec, wire = _trial(_main_compressor(parameters, reducer), group, lanes, threads)
     share = sum(parameters.elements) / math.prod(_SHAPE)
@@ -36,7 +36,7 @@ def choose_lanes(
 
 def _bucket_count(ddp_model: DistributedDataParallel, parameters: ModelParameters) -> int:
     """About how many buckets DDP will make: the first is shorter than the others."""
-    return min(len(parameters.names), 1 + math.ceil(parameters.bytes / ddp_model.bucket_bytes_cap))
+    return min(len(parameters.names), 1 + math.ceil(parameters.bytes / max(1, ddp_model.bucket_bytes_cap)))
 
 
 def _main_compressor(parameters: ModelParameters, reducer: _native.Reducer) -> str:

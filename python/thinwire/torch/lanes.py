@@ -9,14 +9,16 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.autograd.profiler import record_function
 
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
 from thinwire.torch.host_stage import HostStage, ready_event
+from thinwire.torch.lane_groups import LaneGroups
+from thinwire.torch.plain_sums import PlainSums
 from thinwire.torch.sparse_bucket import SparseBucket
 
 _PATIENCE_AT_CLOSE = 1.0  # seconds for a lane that still waits for its peers
@@ -26,7 +28,7 @@ _PATIENCE_AT_CLOSE = 1.0  # seconds for a lane that still waits for its peers
 class BucketJob:
     """One bucket's way through a lane."""
 
-    reducer: _native.Reducer
+    reducer: _native.Reducer | None  # None: the bucket is summed as it is
     bucket: torch.Tensor  # flat; holds whole parameters, one behind the other
     parameters: list[int]  # their indices in the reducer's layout
     loss_scale: float
@@ -78,8 +80,9 @@ class Failure:
 class Lane:
     """A thread that averages its buckets one after another."""
 
-    def __init__(self, index: int, group: dist.ProcessGroup, failure: Failure):
+    def __init__(self, index: int, group: dist.ProcessGroup, failure: Failure, plain_sums: PlainSums):
         self.index = index
+        self._plain_sums = plain_sums
         self.group: dist.ProcessGroup | None = group
         self._communicator: GroupCommunicator | None = GroupCommunicator(group)
         self._failure = failure
@@ -122,7 +125,10 @@ class Lane:
     def _average(self, job: BucketJob) -> None:
         self._failure.check()
         with self._stage.on_host(job.bucket, job.ready) as bucket:
-            self.run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
+            if job.reducer is None:
+                self._perform("sum", lambda: self._plain_sums.average(bucket, self._communicator))
+            else:
+                self.run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
             job.sparse.take_mean()
 
@@ -131,14 +137,15 @@ class Lane:
         with closing(reduction):
             while (collective := reduction.next()) is not None:
                 self._failure.check()
-                self._perform(collective)
+                self._perform(collective.kind, lambda: self._communicator.perform(collective))
 
-    def _perform(self, collective: _native.Collective) -> None:
+    def _perform(self, kind: str, collective: Callable[[], None]) -> None:
         try:
-            self._communicator.perform(collective)
+            with record_function(f"thinwire::{kind}"):
+                collective()
         except RuntimeError as error:
             raise _native.PeerError(
-                f"lane {self.index}: {collective.kind} failed; another worker is lost, later than the timeout or has failed. "
+                f"lane {self.index}: {kind} failed; another worker is lost, later than the timeout or has failed. "
                 f"The backend says: {error}"
             ) from error
 
@@ -153,21 +160,21 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of a worker. Made, and added to, by all workers together, in the same order."""
+    """All lanes of a worker, none at first."""
 
-    def __init__(self, group: dist.ProcessGroup, timeout: timedelta, backend: str | None):
+    def __init__(self, plain_sums: PlainSums):
         self.failure = Failure()
-        self._group, self._timeout, self._backend = group, timeout, backend
+        self.plain_sums = plain_sums
         self._lanes: list[Lane] = []
         self.failure.lanes = self._lanes
 
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def grow(self, count: int) -> None:
-        """To so many, before the first bucket."""
+    def grow(self, groups: LaneGroups, count: int) -> None:
+        """To so many, before the first bucket; by all workers together."""
         while len(self._lanes) < count:
-            self._lanes.append(Lane(len(self._lanes), _new_group_like(self._group, self._timeout, self._backend), self.failure))
+            self._lanes.append(Lane(len(self._lanes), groups.make(), self.failure, self.plain_sums))
 
     def run(self, reduction: _native.Reduction) -> None:
         """In the first lane, but in the caller's thread; on all workers, before the first bucket."""
@@ -180,30 +187,3 @@ class Lanes:
     def close(self) -> None:
         for lane in self._lanes:
             lane.close()
-
-
-def group_terms(group: dist.ProcessGroup) -> dict[str, int]:
-    """What workers must have in common for torch to make them further groups: it names the groups of a part of the world by
-    how many a worker has, and workers that look for different names wait for each other in vain."""
-    return {"process groups so far": len(dist.distributed_c10d._world.pg_names)} if _is_part_of_world(group) else {}
-
-
-def _is_part_of_world(group: dist.ProcessGroup) -> bool:
-    return dist.get_world_size(group) < dist.get_world_size()
-
-
-def _new_group_like(group: dist.ProcessGroup, timeout: timedelta, backend: str | None) -> dist.ProcessGroup:
-    """Another group of the same workers; those outside it do not take part."""
-    return dist.new_group(
-        dist.get_process_group_ranks(group),
-        timeout=timeout,
-        backend=backend or _backend_of(group),
-        use_local_synchronization=_is_part_of_world(group),
-    )
-
-
-def _backend_of(group: dist.ProcessGroup) -> str:
-    """In the form new_group() takes: one name where all devices have the same."""
-    config = dist.get_backend_config(group)
-    names = {entry.partition(":")[2] for entry in config.split(",")}
-    return names.pop() if len(names) == 1 else config

@@ -1,7 +1,6 @@
 """The parameters of a DDP model whose gradients are exchanged, and the models that cannot be served."""
 
 from collections.abc import Callable, Iterator
-from typing import NoReturn
 
 import torch
 from torch import nn
@@ -9,28 +8,46 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._native import ArgumentError
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_COMPRESSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
+_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")  # of torch.compile() and activation checkpointing
 
 
 class ModelParameters:
-    """The trained parameters, by name and place; a tied parameter counts once, under its first name."""
+    """The trained parameters, by name and place; a tied parameter counts once, under its first name. Names are those of the
+    model's own modules, without what wrappers put into them."""
 
     def __init__(self, ddp_model: DistributedDataParallel):
         """Raises ArgumentError for a model that cannot be served, saying why and what to do."""
         trained = list(_trained(ddp_model))
         for name, parameter in trained:
-            _check(name, parameter)
+            _check_device(name, parameter)
         # Names and shapes, in the order of the module.
         self.layout = [(name, _shape_in_memory(parameter)) for name, parameter in trained]
         self.elements = [parameter.numel() for _, parameter in trained]
         self.bytes = sum(parameter.numel() * parameter.element_size() for _, parameter in trained)
         self.dtypes = [str(parameter.dtype) for _, parameter in trained]
+        self.names_in_model = [_own_name(name) for name, _ in ddp_model.module.named_parameters()]  # trained or not
+        self._uncompressed = {index for index, (_, parameter) in enumerate(trained) if parameter.dtype not in _COMPRESSED_TYPES}
         self._index_of = {id(parameter): index for index, (_, parameter) in enumerate(trained)}
 
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.layout]
+
+    def check_types(self, compressors: list[str]) -> None:
+        """Raises ArgumentError where a compressor does not take its parameter's type."""
+        for index in self._uncompressed:
+            if compressors[index] != "none":
+                name = self.names[index]
+                raise ArgumentError(
+                    f"parameter {name!r} is {self.dtypes[index]}, and {compressors[index]!r} takes "
+                    f"{', '.join(map(str, _COMPRESSED_TYPES))}. Exempt it by a rule, {{{name!r}: 'none'}}, or convert it"
+                )
+
+    def are_compressed(self, indices: list[int]) -> bool:
+        """Whether the reducer takes their type. A bucket's parameters are of one type."""
+        return not indices or indices[0] not in self._uncompressed
 
     def indices(self, parameters: list[torch.Tensor]) -> list[int]:
         """Places in the layout. DDP keeps the parameters themselves, so that their identity tells them apart."""
@@ -42,32 +59,20 @@ class ModelParameters:
             ) from None
 
 
-def refuse_join(*_: object, **__: object) -> NoReturn:
-    """Stands in for a model's join_hook()."""
-    raise ArgumentError(
-        "join() cannot work with thinwire: a worker that has run out of inputs would have to take part in its peers' "
-        "compressed exchanges, and PyTorch shadows plain all-reduce only. Give every worker the same number of batches"
-    )
-
-
-def check_unjoined(ddp_model: DistributedDataParallel) -> None:
-    if ddp_model._join_config.enable:
-        refuse_join()
-
-
 def _trained(ddp_model: DistributedDataParallel) -> Iterator[tuple[str, nn.Parameter]]:
     ignored = getattr(ddp_model, "parameters_to_ignore", set())
     for name, parameter in ddp_model.module.named_parameters():
         if parameter.requires_grad and name not in ignored:
-            yield name, parameter
+            yield _own_name(name), parameter
 
 
-def _check(name: str, parameter: nn.Parameter) -> None:
-    if parameter.dtype not in _DTYPES:
-        raise ArgumentError(
-            f"parameter {name!r} is {parameter.dtype}; thinwire exchanges {', '.join(map(str, _DTYPES))}. "
-            "Convert the model, or keep the parameter out of DDP"
-        )
+def _own_name(name: str) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _check_device(name: str, parameter: nn.Parameter) -> None:
     if parameter.device.type not in _DEVICES:
         raise ArgumentError(f"parameter {name!r} is on {parameter.device}; thinwire serves {' and '.join(_DEVICES)}")
 

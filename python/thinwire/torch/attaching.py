@@ -1,0 +1,147 @@
+"""attach(): checks everything, agrees with the other workers, and puts an attachment to work."""
+
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+from thinwire import _native
+from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, used_rules
+from thinwire._native import ArgumentError
+from thinwire.torch.attachment import Attachment, Scaler
+from thinwire.torch.cores import default_threads
+from thinwire.torch.handshake import shake_hands
+from thinwire.torch.lane_choice import FEWEST, MOST, choose_lanes
+from thinwire.torch.lane_groups import LaneGroups, timeout_of
+from thinwire.torch.lanes import Lanes
+from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.plain_sums import PlainSums
+from thinwire.torch.served_models import check_is_ddp, free_slot
+
+
+def attach(
+    ddp_model: DistributedDataParallel,
+    compressor: str = "casq:bits=2",
+    *,
+    rules: Rules = None,
+    small_uncompressed: bool = True,
+    seed: int = 0,
+    timeout: float | timedelta | None = None,
+    scaler: Scaler | None = None,
+    lanes: int | None = None,
+    threads: int | None = None,
+    measure_every: int = 47,
+    backend: str | None = None,
+) -> Attachment:
+    """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
+    and ``timeout`` may differ. The gradients of a worker that is alone are left as they are.
+
+    compressor: a spec, see thinwire.compressors().
+    rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
+        matches decides, and "none" exempts: ``{"*.embed*": "none"}``. What torch.compile() and activation checkpointing put
+        into names (``_orig_mod.``) does not count.
+    small_uncompressed: what no rule names and is small (fewer than two dimensions or 1,024 elements) is sent as it is.
+    timeout: seconds that a worker waits for another before it gives up with PeerError. None: as long as the model's process
+        group waits.
+    scaler: the GradScaler of the training, whose scale the gradients carry.
+    lanes: how many buckets travel at once. None: 2 to 4, by the time that codec and link take for a piece of noise.
+    threads: how many threads encode and decode a bucket. The gradients' bits do not depend on it. None: half of the cores
+        that this worker has, at most 4 and at least 1, because the backward pass and data loaders want cores at the same
+        time. The worker's cores are those that its process may run on, divided by LOCAL_WORLD_SIZE (torchrun sets it) or
+        else by the number of workers.
+    measure_every: the compression error is measured at every so many steps; 0: never. The default shares no factor with
+        the periods at which compressors train, so that what is measured is of every age.
+    backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
+
+    Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
+    choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.
+
+    Buckets in CUDA memory are brought to the host and back. "none" takes every type that DDP takes; the other compressors take
+    float32, bfloat16 and float16. Raises ArgumentError for what cannot work and for arguments that differ between workers, on
+    all of them.
+    """
+    check_is_ddp(ddp_model)
+    group = ddp_model.process_group
+    world_size = dist.get_world_size(group)
+    terms = error = None
+    try:
+        slot = free_slot(ddp_model)
+        groups = LaneGroups(group, _duration(timeout, group), _backend(backend))
+        scaler = _checked_scaler(scaler)
+        threads = checked_threads(default_threads(world_size) if threads is None else threads)
+        parameters = ModelParameters(ddp_model)
+        reducer = _native.Reducer(
+            layout=parameters.layout,
+            compressor=checked_spec(compressor),
+            rules=used_rules(rules, parameters.names_in_model),
+            small_uncompressed=bool(small_uncompressed),
+            seed=checked_seed(seed),
+            rank=dist.get_rank(group),
+            world_size=world_size,
+            lanes=MOST if lanes is None else checked_whole("lanes", lanes, 1),
+            threads=threads,
+            measure_every=checked_whole("measure_every", measure_every, 0),
+        )
+        parameters.check_types(reducer.compressors)
+        kept = _kept_terms(parameters, reducer, seed)
+        terms = kept | {
+            "version": thinwire.__version__,
+            "lanes": lanes,
+            "backend": backend,
+            "dtypes": parameters.dtypes,
+            "description": reducer.description,
+            "fingerprint": reducer.fingerprint,
+        }
+    except Exception as caught:  # the other workers wait for this one's word
+        error = caught
+    shake_hands(group, terms, error)
+
+    made_lanes = Lanes(PlainSums(world_size))
+    try:
+        if world_size > 1:
+            made_lanes.grow(groups, FEWEST if lanes is None else lanes)
+            if reducer.chooses_by_link:
+                made_lanes.run(reducer.measure_link(0))
+            if lanes is None:
+                made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
+        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept)
+        slot.fill(ddp_model, attachment)
+    except BaseException:
+        made_lanes.close()
+        raise
+    return attachment
+
+
+def _duration(timeout: float | timedelta | None, group: dist.ProcessGroup) -> timedelta:
+    if timeout is None:
+        return timeout_of(group)
+    try:
+        duration = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"timeout = {timeout!r}; allowed: seconds, a timedelta, or None for that of the process group") from None
+    if duration <= timedelta(0):
+        raise ArgumentError(f"timeout = {timeout}; allowed: more than 0 seconds")
+    return duration
+
+
+def _backend(backend: str | None) -> str | None:
+    if backend is not None and not isinstance(backend, str):
+        raise ArgumentError(f"backend = {backend!r}; allowed: a name like 'gloo', or None for that of the process group")
+    return backend
+
+
+def _checked_scaler(scaler: Scaler | None) -> Scaler | None:
+    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+        raise ArgumentError(f"scaler = {scaler!r}; allowed: a torch.amp.GradScaler, or another object with get_scale()")
+    return scaler
+
+
+def _kept_terms(parameters: ModelParameters, reducer: _native.Reducer, seed: int) -> dict[str, Any]:
+    """What must be the same on all workers, and when a state is loaded."""
+    return {
+        "parameters": dict(parameters.layout),
+        "compressors": dict(zip(parameters.names, reducer.compressors, strict=True)),
+        "seed": seed,
+    }

@@ -1,0 +1,62 @@
+"""Process groups for lanes: further groups of a model's workers."""
+
+import uuid
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from thinwire._native import ArgumentError
+
+
+class LaneGroups:
+    """Makes groups of the same workers as ``group``; those outside it do not take part."""
+
+    def __init__(self, group: dist.ProcessGroup, timeout: timedelta, backend: str | None):
+        """Raises ArgumentError where no such groups can be made."""
+        self._group, self._timeout = group, timeout
+        self._ranks = dist.get_process_group_ranks(group)
+        self._backend = backend or _backend_of(group)
+        self._is_part = len(self._ranks) < dist.get_world_size()
+        if self._is_part and self._backend == "mpi":
+            raise ArgumentError("the backend mpi makes groups of a part of the world only if all of it takes part; use another backend")
+
+    def make(self) -> dist.ProcessGroup:
+        """All workers of the group call this together."""
+        if not self._is_part:
+            return dist.new_group(self._ranks, timeout=self._timeout, backend=self._backend)
+        return self._make_for_a_part(f"thinwire/{_agreed_token(self._group)}")
+
+    def _make_for_a_part(self, name: str) -> dist.ProcessGroup:
+        """new_group(use_local_synchronization=True) would name the group by how many this worker has at the moment, and so give
+        it the name of one that is gone, whose addresses are still in the store; or give it different names on its workers."""
+        world = c10d._world
+        _, store = world.pg_map[dist.group.WORLD]
+        rank = self._ranks.index(dist.get_rank())
+        group, _ = c10d._new_process_group_helper(
+            len(self._ranks), rank, self._ranks, dist.Backend(self._backend), store, name, timeout=self._timeout
+        )
+        world.pg_group_ranks[group] = {global_rank: place for place, global_rank in enumerate(self._ranks)}
+        return group
+
+
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
+    """How long the group's own collectives wait."""
+    device = "cpu" if "cpu:" in dist.get_backend_config(group) else "cuda"
+    options = getattr(group._get_backend(torch.device(device)), "options", None)
+    return getattr(options, "_timeout", c10d.default_pg_timeout)
+
+
+def _agreed_token(group: dist.ProcessGroup) -> str:
+    """The same on all workers of the group, and new at every call."""
+    said = [uuid.uuid4().hex]
+    dist.broadcast_object_list(said, src=dist.get_global_rank(group, 0), group=group)
+    return said[0]
+
+
+def _backend_of(group: dist.ProcessGroup) -> str:
+    """In the form new_group() takes: one name where all devices have the same."""
+    config = dist.get_backend_config(group)
+    names = {entry.partition(":")[2] for entry in config.split(",")}
+    return names.pop() if len(names) == 1 else config

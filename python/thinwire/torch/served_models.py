@@ -1,0 +1,58 @@
+"""Which models attach() serves, and what it says to others."""
+
+from typing import Any, NoReturn
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire._native import ArgumentError
+from thinwire.torch.hook_slot import HookSlot, slot_of
+from thinwire.torch.joining import refuse_enabled_join
+
+
+def check_is_ddp(model: Any) -> None:
+    """Raises ArgumentError, which says what to do with this model."""
+    if not isinstance(model, DistributedDataParallel):
+        _refuse(model)
+
+
+def free_slot(model: DistributedDataParallel) -> HookSlot:
+    """The slot of an attachment that was closed, or a new one. Raises ArgumentError where a hook is in the way."""
+    slot = slot_of(model)
+    if slot is not None and slot.attachment is not None:
+        raise ArgumentError("thinwire is attached to this model already; close() that attachment first")
+    if slot is not None and slot.broken is not None:
+        raise ArgumentError(slot.broken)
+    if getattr(model, "mixed_precision", None) is not None:
+        raise ArgumentError(
+            "DDP(mixed_precision=...) averages through a hook of its own, and DDP allows one; use torch.autocast instead, "
+            "or convert the module's parameters"
+        )
+    if slot is None and (hook := _foreign_hook(model)):
+        raise ArgumentError(f"this model has a communication hook already ({hook}), and DDP allows one; wrap the module in a new DDP")
+    refuse_enabled_join(model)
+    return slot or HookSlot(model)
+
+
+def _foreign_hook(model: DistributedDataParallel) -> str | None:
+    """By name. Hooks of PyTorch that are written in C++ show in the log alone."""
+    for hook, state in model._comm_hooks:
+        if not isinstance(state, HookSlot):  # a copied model brings along a slot that is not its own
+            return getattr(hook, "__qualname__", repr(hook))
+    return model._get_ddp_logging_data().get("comm_hook") if slot_of(model) is None else None
+
+
+def _refuse(model: Any) -> NoReturn:
+    own, bases = type(model).__name__, type(model).__mro__
+    start = f"attach() takes a DistributedDataParallel model; got {own}"
+    if any(base.__module__.startswith("torch.distributed._composable.replicate") for base in bases):
+        raise ArgumentError(f"{start}, made by replicate(), which takes no communication hook. Wrap the module in DistributedDataParallel instead")
+    if any("FSDP" in base.__name__ or "FullyShardedDataParallel" in base.__name__ for base in bases):
+        raise ArgumentError(
+            f"{start}, which FSDP shards: every worker keeps a part of the gradients' mean, and thinwire gives all of it to every "
+            "worker. Wrap the module in DistributedDataParallel instead, if it fits"
+        )
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        raise ArgumentError(f"{start}, a compiled DDP model. attach() to the DDP model first, and compile it then")
+    hint = " Wrap the module first" if isinstance(model, nn.Module) else ""
+    raise ArgumentError(f"{start}.{hint}")
