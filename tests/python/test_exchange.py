@@ -1,6 +1,8 @@
 """thinwire.exchange(): any kind of array in, the mean and the tool's figures out."""
 
+import ml_dtypes
 import numpy
+import pandas
 import pytest
 import thinwire
 import torch
@@ -59,6 +61,56 @@ def test_the_mean_comes_in_the_kind_of_array_that_was_given():
 def test_the_dtype_is_kept(dtype):
     mean, _ = thinwire.exchange([torch.ones(9, dtype=dtype), 3 * torch.ones(9, dtype=dtype)], "none")
     assert mean.dtype == dtype and torch.equal(mean, 2 * torch.ones(9, dtype=dtype))
+
+
+class HostArray:
+    """Like jax's: read through NumPy, whose DLPack knows no bfloat16."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self._array if dtype is None else self._array.astype(dtype)
+
+    def __dlpack__(self, **_):
+        raise BufferError("unsupported dtype")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+class DeviceArray(HostArray):
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("implicit conversion to NumPy is not allowed")
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, numpy.float16, numpy.float64, ml_dtypes.float8_e4m3fn], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("kind", [numpy.asarray, HostArray])
+def test_numpys_dtypes_are_kept_and_those_of_ml_dtypes(dtype, kind):
+    arrays = [kind(numpy.full((3, 5), value, dtype)) for value in (1, 3)]
+    mean, _ = thinwire.exchange(arrays, "none")
+    assert type(mean) is numpy.ndarray and mean.dtype == dtype and (mean == numpy.full((3, 5), 2, dtype)).all()
+
+
+def test_lists_and_tables_have_numpys_dtype():
+    for given in ([[1.0, 2.0]], [[3.0, 4.0]]), [pandas.Series([1.0, 2.0]), pandas.Series([3.0, 4.0])]:
+        mean, _ = thinwire.exchange(given, "none")
+        assert mean.dtype == numpy.float64
+    mean, _ = thinwire.exchange([pandas.DataFrame({"a": [1.0], "b": [2.0]}).astype("float32")] * 2, "none")
+    assert mean.dtype == numpy.float32 and mean.shape == (1, 2)
+
+
+def test_gradients_may_come_from_a_generator():
+    arrays = gradients()
+    mean, figures = thinwire.exchange((array for array in arrays), "casq")
+    assert numpy.array_equal(mean, thinwire.exchange(arrays, "casq")[0]) and figures["workers"] == 3
+
+
+def test_views_may_be_negative():
+    array = gradients(1)[0]
+    assert numpy.array_equal(thinwire.exchange([array[::-1]] * 2, "none")[0], array[::-1])
+    negative = torch.imag(torch.complex(torch.zeros(4), torch.ones(4)).conj())
+    assert negative.is_neg() and torch.equal(thinwire.exchange([negative] * 2, "none")[0], -torch.ones(4))
 
 
 def test_inputs_are_left_alone():
@@ -140,6 +192,18 @@ def test_rules_choose_by_name():
         (([numpy.ones(4)], "none"), {"layout": [{"name": "a", "shape": [2]}, {"name": "a", "shape": [2]}]}, "a"),
         (([numpy.ones(3)], "none"), {"rules": {"*": 3}}, "rules map"),
         (([numpy.ones(3)], "none"), {"seed": 2**64}, "seed"),
+        (([numpy.ones(3)], "none"), {"seed": 1.5}, "seed = 1.5; allowed: 0 to"),
+        (([numpy.ones(3)], None), {}, "a spec like .* got None"),
+        (([numpy.ones(3)], "none"), {"rules": {"weight": "none"}}, "'weight' matches no parameter; there are 1: gradient"),
+        ((5, "none"), {}, "a list of arrays, one for each worker; got 5"),
+        (([[1.0], [1.0, 2.0]], "none"), {}, "differ in shape"),
+        (([[[1.0], [1.0, 2.0]]], "none"), {}, "of type list cannot be read as an array"),
+        (([["a"]], "none"), {}, "floating type; got <U1"),
+        (([None], "none"), {}, "floating type; got object"),
+        (([DeviceArray(numpy.ones(3))], "none"), {}, "DeviceArray cannot be read as an array on the host: implicit"),
+        (([torch.eye(3).to_sparse()], "none"), {}, "dense and on the host; got a tensor of layout torch.sparse_coo"),
+        (([torch.ones(3, device="meta")], "none"), {}, "on the host; got .* on meta"),
+        (([numpy.ones(3, complex)], "none"), {}, "floating type; got complex128"),
         (([numpy.ones(3)], "none"), {"threads": 0}, "threads = 0; allowed: 1 to 256"),
         (([numpy.ones(3)], "none"), {"threads": -1}, "threads"),
         (([numpy.ones(3)], "none"), {"threads": 10**12}, "threads"),
