@@ -1,0 +1,42 @@
+"""The examples for other libraries train, save, and go on where they stopped."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def torchrun(*arguments, workers=2):
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    command = ["torchrun", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "package", "workers"),
+    [
+        ("checkpoint_distributed.py", "torch", 3),
+        ("with_accelerate.py", "accelerate", 2),
+        ("with_trainer.py", "transformers", 2),
+        ("with_lightning.py", "pytorch_lightning", 2),
+    ],
+)
+def test_an_example_trains_and_resumes(tmp_path, script, package, workers):
+    pytest.importorskip(package)
+    folder = tmp_path / "checkpoint"
+    first = torchrun(ROOT / "examples" / script, "--steps", 4, "--folder", folder)
+    assert "saved step 4" in first and "resumes" not in first
+    second = torchrun(ROOT / "examples" / script, "--steps", 6, "--folder", folder, workers=workers)
+    assert "rank 1 resumes at step 4" in second and "saved step 6" in second
+
+
+def test_a_training_goes_on_when_torchrun_starts_it_again(tmp_path):
+    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25)
+    assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said
+    assert len(re.findall("is done after step 40", said)) == 2
