@@ -6,7 +6,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
-from torch.autograd.profiler import record_function
+from torch._C._profiler import _RecordFunctionFast as RecordFunction
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import _native
@@ -185,9 +185,9 @@ class Attachment:
 
     def _finish_step(self) -> None:
         self._in_step = False
-        with record_function("thinwire::wait"):
+        with RecordFunction("thinwire::wait"):
             for job in self._jobs:
-                job.done.wait()
+                job.wait()
                 job.result()
         self._jobs = []
         self._steps += 1
@@ -195,7 +195,7 @@ class Attachment:
     def _wait_for_lanes(self) -> None:
         """After a failure: the first error ended the backward pass, and other lanes may be at work still."""
         for job in self._jobs:
-            job.done.wait()
+            job.wait()
 
 
 def _done(bucket: torch.Tensor) -> Future:

@@ -8,11 +8,11 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch.autograd.profiler import record_function
+from torch._C._profiler import _RecordFunctionFast as RecordFunction
 
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
@@ -34,15 +34,21 @@ class BucketJob:
     loss_scale: float
     sparse: SparseBucket | None = None  # of which `bucket` is the dense form
     ready: torch.cuda.Event | None = None
-    done: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.ready = ready_event(self.bucket)
         devices = [] if self.bucket.device.type == "cpu" else [self.bucket.device]
+        self._at_work = threading.Lock()  # held until it is done; an Event takes several times as long to make
+        self._at_work.acquire()
         self._signal: torch.futures.Future[None] = torch.futures.Future(devices=devices)
         # What DDP waits for in C++; only an exception out of then() reaches it as an error.
         self.future: torch.futures.Future[torch.Tensor] = self._signal.then(lambda _: self.result())
+
+    def wait(self) -> None:
+        """Until it is done, well or badly."""
+        with self._at_work:
+            pass
 
     def result(self) -> torch.Tensor:
         """The bucket with the mean; raises what went wrong. Only after the job is done."""
@@ -52,7 +58,7 @@ class BucketJob:
 
     def finish(self, error: BaseException | None = None) -> None:
         self.error = error
-        self.done.set()
+        self._at_work.release()
         self._signal.set_result(None)
 
 
@@ -141,7 +147,7 @@ class Lane:
 
     def _perform(self, kind: str, collective: Callable[[], None]) -> None:
         try:
-            with record_function(f"thinwire::{kind}"):
+            with RecordFunction(f"thinwire::{kind}"):
                 collective()
         except RuntimeError as error:
             raise _native.PeerError(
