@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -168,8 +167,8 @@ def _outcome(cases, watched, test, rank, world_size, folder):
     except SystemExit as left:  # how decorators of these tests skip
         dist.destroy_process_group()
         return "skipped", f"exit status {left.code}"
-    except BaseException:
-        return "failed", traceback.format_exc().strip()
+    except BaseException as error:
+        return "failed", " ".join(f"{type(error).__name__}: {error}".split())[:300]
     return "passed", {"models": watched.models, "hooks": watched.hooks}
 
 
@@ -195,7 +194,7 @@ def run(tests, compressors, workers, say=print):
         for test in tests:
             plain[test] = outcome, note = team.run(test, None)
             if outcome == "failed":
-                say(f"plain: {test} failed: {note.splitlines()[-1]}")
+                say(f"plain: {test} failed: {note}")
         served = [test for test, (outcome, note) in plain.items() if outcome == "passed" and note["models"] and not note["hooks"]]
         own_hook = sum(1 for outcome, note in plain.values() if outcome == "passed" and note["hooks"])
         counts = {what: sum(outcome == what for outcome, _ in plain.values()) for what in ("passed", "skipped", "failed")}

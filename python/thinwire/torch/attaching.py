@@ -70,6 +70,8 @@ def attach(
         slot = free_slot(ddp_model)
         groups = LaneGroups(group, _duration(timeout, group), _backend(backend))
         scaler = _checked_scaler(scaler)
+        seed = checked_seed(seed)
+        lanes = None if lanes is None else checked_whole("lanes", lanes, 1)
         threads = checked_threads(default_threads(world_size) if threads is None else threads)
         parameters = ModelParameters(ddp_model)
         reducer = _native.Reducer(
@@ -77,10 +79,10 @@ def attach(
             compressor=checked_spec(compressor),
             rules=used_rules(rules, parameters.names_in_model),
             small_uncompressed=bool(small_uncompressed),
-            seed=checked_seed(seed),
+            seed=seed,
             rank=dist.get_rank(group),
             world_size=world_size,
-            lanes=MOST if lanes is None else checked_whole("lanes", lanes, 1),
+            lanes=lanes or MOST,
             threads=threads,
             measure_every=checked_whole("measure_every", measure_every, 0),
         )

@@ -63,7 +63,7 @@ class Attachment:
         if self._world_size == 1:
             return _done(buffer)
         parameters = self._parameters.indices(bucket.parameters())
-        reducer = self._reducer if self._parameters.are_compressed(parameters) else None
+        reducer = self._reducer if self._parameters.suit_the_reducer(parameters) else None
         sparse = SparseBucket(buffer, parameters[0], self._dense_forms) if buffer.is_sparse else None
         job = BucketJob(reducer, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
         self._jobs.append(job)

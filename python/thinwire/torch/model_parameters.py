@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._native import ArgumentError
 
-_COMPRESSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+_REDUCERS_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")  # of torch.compile() and activation checkpointing
 
@@ -28,7 +28,8 @@ class ModelParameters:
         self.bytes = sum(parameter.numel() * parameter.element_size() for _, parameter in trained)
         self.dtypes = [str(parameter.dtype) for _, parameter in trained]
         self.names_in_model = [_own_name(name) for name, _ in ddp_model.module.named_parameters()]  # trained or not
-        self._uncompressed = {index for index, (_, parameter) in enumerate(trained) if parameter.dtype not in _COMPRESSED_TYPES}
+        # Of types that are summed without the reducer.
+        self._plain = {index for index, (_, parameter) in enumerate(trained) if parameter.dtype not in _REDUCERS_TYPES}
         self._index_of = {id(parameter): index for index, (_, parameter) in enumerate(trained)}
 
     @property
@@ -37,17 +38,17 @@ class ModelParameters:
 
     def check_types(self, compressors: list[str]) -> None:
         """Raises ArgumentError where a compressor does not take its parameter's type."""
-        for index in self._uncompressed:
+        for index in self._plain:
             if compressors[index] != "none":
                 name = self.names[index]
                 raise ArgumentError(
                     f"parameter {name!r} is {self.dtypes[index]}, and {compressors[index]!r} takes "
-                    f"{', '.join(map(str, _COMPRESSED_TYPES))}. Exempt it by a rule, {{{name!r}: 'none'}}, or convert it"
+                    f"{', '.join(map(str, _REDUCERS_TYPES))}. Exempt it by a rule, {{{name!r}: 'none'}}, or convert it"
                 )
 
-    def are_compressed(self, indices: list[int]) -> bool:
-        """Whether the reducer takes their type. A bucket's parameters are of one type."""
-        return not indices or indices[0] not in self._uncompressed
+    def suit_the_reducer(self, indices: list[int]) -> bool:
+        """Whether it takes their type, which is the same for all parameters of a bucket."""
+        return not indices or indices[0] not in self._plain
 
     def indices(self, parameters: list[torch.Tensor]) -> list[int]:
         """Places in the layout. DDP keeps the parameters themselves, so that their identity tells them apart."""
