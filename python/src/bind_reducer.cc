@@ -95,7 +95,7 @@ BucketReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::u
 }
 
 void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
-               std::uint64_t seed, int rank, int world_size, int lanes, int threads, bool keep_old_residuals, int measure_every) {
+               std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every, bool keep_old_residuals) {
   ReducerOptions options;
   options.compressor = std::move(compressor);
   options.rules = make_rules(std::move(rules));
@@ -203,7 +203,7 @@ void bind_reducer(nb::module_& module) {
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")
       .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
            nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
-           nb::arg("threads"), nb::arg("keep_old_residuals"), nb::arg("measure_every"))
+           nb::arg("threads"), nb::arg("measure_every"), nb::arg("keep_old_residuals") = false)
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")

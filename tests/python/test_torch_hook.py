@@ -256,12 +256,15 @@ def check_grad_scaler(bad_rank):
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(4):
         inputs = batch(step, rank)
-        if step == 2 and rank == bad_rank:
-            inputs[0, 0] = float("nan")
+        spoilt = spoil_last_bucket(model) if step == 2 and rank == bad_rank else None
         before = [parameter.detach().clone() for parameter in model.parameters()]
         kept = {name: residual.clone() for name, residual in residuals(attachment).items()}
         optimiser.zero_grad()
         scaler.scale(model(inputs).square().mean()).backward()
+        if spoilt is not None:
+            spoilt.remove()
+        finite = [bool(torch.isfinite(parameter.grad).all()) for parameter in model.parameters()]
+        assert all(finite) if step != 2 else any(finite) and not all(finite)
         scaler.step(optimiser)
         scaler.update()
         stood_still = all(torch.equal(now, then) for now, then in zip(model.parameters(), before, strict=True))
@@ -276,6 +279,29 @@ def check_grad_scaler(bad_rank):
     attachment.close()
     reference.close()
     return gradients(model)
+
+
+def spoil_last_bucket(model):
+    """A NaN in the gradient that is ready last: other buckets are on their way, and finite."""
+    first = next(model.parameters())
+    return first.register_hook(lambda gradient: torch.full_like(gradient, float("nan")))
+
+
+def check_failed_step_without_a_scaler(bad_rank, static_graph):
+    """Nobody uses what the buckets that were finite brought."""
+    model = ddp(static_graph=static_graph)
+    attachment = attached(model)
+    for step in range(3):
+        spoilt = spoil_last_bucket(model) if step != 1 and dist.get_rank() == bad_rank else None
+        model.zero_grad()
+        backward(model, batch(step, dist.get_rank()))
+        if spoilt is not None:
+            spoilt.remove()
+        for parameter in model.parameters():
+            assert bool(torch.isfinite(parameter.grad).all()) == (step == 1)
+    assert all(torch.isfinite(residual).all() for residual in residuals(attachment).values())
+    assert attachment.stats()["failed_steps"] == 2
+    attachment.close()
 
 
 def check_future_passing():
@@ -409,6 +435,11 @@ def test_a_nan_on_one_worker_shows_on_all_and_leaves_residuals_alone(bad_rank):
 @pytest.mark.parametrize("bad_rank", [0, 1])
 def test_a_grad_scaler_skips_the_step_on_all_workers(bad_rank):
     assert same_on_all(pool(2).run(check_grad_scaler, bad_rank))
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_a_failed_step_without_a_scaler_is_seen_in_every_parameter(static_graph):
+    pool(2).run(check_failed_step_without_a_scaler, 1, static_graph)
 
 
 def test_the_future_holds_the_bucket():

@@ -85,6 +85,8 @@ def attach(
             lanes=lanes or MOST,
             threads=threads,
             measure_every=checked_whole("measure_every", measure_every, 0),
+            # What is staged is gone when a step ends.
+            keep_old_residuals=scaler is not None or parameters.any_on_device,
         )
         parameters.check_types(reducer.compressors)
         kept = _kept_terms(parameters, reducer, seed)

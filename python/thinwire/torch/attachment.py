@@ -1,5 +1,6 @@
 """thinwire at work on a DDP model: what attach() returns."""
 
+import math
 import weakref
 from typing import Any, NoReturn, Protocol
 
@@ -49,7 +50,7 @@ class Attachment:
         self._rank, self._world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
         self._steps = 0  # since attach()
         self._earlier_steps = 0  # of the run whose state was loaded
-        self._in_step = False  # from the first bucket, whichever DDP hands over first, to the end of the backward pass
+        self._backward: int | None = None  # the step's, from whichever bucket DDP hands over first to its end
         self._loss_scale = 1.0
         self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
@@ -57,15 +58,14 @@ class Attachment:
 
     def average(self, bucket: dist.GradBucket) -> Future:
         """Sends a bucket on its way to the mean, which replaces its gradients, in their dtype."""
-        if not self._in_step:
-            self._begin_step()
+        self._enter_step()
         buffer = bucket.buffer()
         if self._world_size == 1:
             return _done(buffer)
         parameters = self._parameters.indices(bucket.parameters())
-        reducer = self._reducer if self._parameters.suit_the_reducer(parameters) else None
+        is_plain = not self._parameters.suit_the_reducer(parameters)
         sparse = SparseBucket(buffer, parameters[0], self._dense_forms) if buffer.is_sparse else None
-        job = BucketJob(reducer, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
+        job = BucketJob(self._reducer, is_plain, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
         self._jobs.append(job)
         self._lanes.submit(bucket.index(), job)
         return job.future
@@ -88,7 +88,7 @@ class Attachment:
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
         compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
-        with NaN or infinity on some worker); seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
+        with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
         undefined is None.
         """
         return statistics.figures(self._lanes.plain_sums.added_to(self._reducer.counters()), self._steps)
@@ -113,7 +113,7 @@ class Attachment:
                 "Call state_dict(all_ranks=True) on all workers and save what one of them gets; or save state_dict(all_ranks=False) on every "
                 "worker in a file of its own; or give attachment.all_ranks to what saves by itself (torch.distributed.checkpoint, accelerate)"
             )
-        self._wait_for_lanes()
+        self._settle()
         steps = self._earlier_steps + self._steps
         own = checkpoint.pack(self._reducer.state(), self._terms, self._rank, self._world_size, steps)
         if not all_ranks:
@@ -139,7 +139,7 @@ class Attachment:
         them depends on their place in DDP's buckets, which DDP orders anew after a run's first step, so that the last bits of
         the first step's sums may differ, as they do under plain DDP.
         """
-        self._wait_for_lanes()
+        self._settle()
         rows, steps = checkpoint.unpack(state, self._terms, self._rank, self._world_size)
         self._reducer.load_state(rows)
         self._earlier_steps = steps - self._steps
@@ -174,28 +174,69 @@ class Attachment:
         if model is not None and model.process_group is not self._group:
             raise _native.StateError("the model has another process group than when thinwire was attached; close() and attach() again")
 
-    def _begin_step(self) -> None:
+    def _enter_step(self) -> None:
+        """With the first bucket of a backward pass."""
+        backward = torch._C._current_graph_task_id()
+        if self._backward == backward:
+            return
         self.check_usable()
+        self._settle()
         self._loss_scale = self._scaler.get_scale() if self._scaler is not None else 1.0
         self._jobs = []
-        self._in_step = True
+        self._backward = backward
+        self._reducer.begin_step()
         # Called before DDP's own callback, which would turn every exception into a RuntimeError. (In a static graph's
         # first iteration DDP comes first, and does.)
-        Variable._execution_engine.queue_callback(self._finish_step)
+        Variable._execution_engine.queue_callback(self._finish_backward)
 
-    def _finish_step(self) -> None:
-        self._in_step = False
+    def _finish_backward(self) -> None:
         with RecordFunction("thinwire::wait"):
-            for job in self._jobs:
-                job.wait()
-                job.result()
-        self._jobs = []
+            self._wait_for_lanes()
+        jobs, committed = self._jobs, self._end_step()
+        for job in jobs:
+            job.result()
+        if not committed and self._scaler is None:
+            self._void_means(jobs)
         self._steps += 1
 
+    def _end_step(self) -> bool:
+        """Commits what the step has changed, or drops it. No lane is at work on it."""
+        self._backward = None
+        committed = self._reducer.end_step()
+        for job in self._jobs:
+            if job.sparse is not None:
+                job.sparse.release(committed)
+        self._jobs = []
+        return committed
+
+    def _void_means(self, jobs: list[BucketJob]) -> None:
+        """Nobody looks whether gradients are finite, perhaps: a NaN in every parameter's mean tells an optimizer's update that the
+        step has failed. What the means held goes out again with the next one."""
+        for job in jobs:
+            if job.sparse is not None:
+                job.sparse.mean._values().view(-1)[:1] = math.nan
+                continue
+            begin = 0
+            for parameter in job.parameters:
+                elements = self._parameters.elements[parameter]
+                job.bucket[begin : begin + min(elements, 1)] = math.nan
+                begin += elements
+        model = self._model()
+        # A static graph's first iteration has copied the buckets already.
+        for parameter in model.parameters() if model is not None else ():
+            if parameter.requires_grad and parameter.grad is not None:
+                gradient = parameter.grad
+                (gradient._values() if gradient.is_sparse else gradient).view(-1)[:1] = math.nan
+
     def _wait_for_lanes(self) -> None:
-        """After a failure: the first error ended the backward pass, and other lanes may be at work still."""
         for job in self._jobs:
             job.wait()
+
+    def _settle(self) -> None:
+        """After a backward pass that ended in an exception: other lanes may be at work still, and its step has not ended."""
+        self._wait_for_lanes()
+        if self._backward is not None:
+            self._end_step()
 
 
 def _done(bucket: torch.Tensor) -> Future:

@@ -4,6 +4,7 @@ Engines match collectives by the order in which every worker issues them. A buck
 a bucket goes to the same lane on every worker, and a lane finishes it before it begins the next.
 """
 
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -28,7 +29,8 @@ _PATIENCE_AT_CLOSE = 1.0  # seconds for a lane that still waits for its peers
 class BucketJob:
     """One bucket's way through a lane."""
 
-    reducer: _native.Reducer | None  # None: the bucket is summed as it is
+    reducer: _native.Reducer
+    is_plain: bool  # the bucket is summed as it is
     bucket: torch.Tensor  # flat; holds whole parameters, one behind the other
     parameters: list[int]  # their indices in the reducer's layout
     loss_scale: float
@@ -131,8 +133,10 @@ class Lane:
     def _average(self, job: BucketJob) -> None:
         self._failure.check()
         with self._stage.on_host(job.bucket, job.ready) as bucket:
-            if job.reducer is None:
+            if job.is_plain:
                 self._perform("sum", lambda: self._plain_sums.average(bucket, self._communicator))
+                if not _is_finite(bucket):
+                    job.reducer.fail_step()
             else:
                 self.run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
@@ -193,3 +197,7 @@ class Lanes:
     def close(self) -> None:
         for lane in self._lanes:
             lane.close()
+
+
+def _is_finite(bucket: torch.Tensor) -> bool:
+    return bucket.numel() == 0 or bool(torch.isfinite(torch.linalg.vector_norm(bucket, math.inf)))

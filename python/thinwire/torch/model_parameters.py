@@ -26,6 +26,7 @@ class ModelParameters:
         self.layout = [(name, _shape_in_memory(parameter)) for name, parameter in trained]
         self.elements = [parameter.numel() for _, parameter in trained]
         self.bytes = sum(parameter.numel() * parameter.element_size() for _, parameter in trained)
+        self.any_on_device = any(parameter.device.type != "cpu" for _, parameter in trained)
         self.dtypes = [str(parameter.dtype) for _, parameter in trained]
         self.names_in_model = [_own_name(name) for name, _ in ddp_model.module.named_parameters()]  # trained or not
         # Of types that are summed without the reducer.

@@ -30,21 +30,30 @@ class SparseBucket:
         self._dimensions = gradient.sparse_dim()
         self._dense = forms.take(parameter, gradient)
         self._dense.index_put_(tuple(gradient.indices()), gradient.values())
+        self._used: torch.Tensor | None = None  # rows of the mean
         self.mean: torch.Tensor | None = None
 
     @property
     def flat(self) -> torch.Tensor:
         return self._dense.view(-1)
 
+    def _rows(self) -> torch.Tensor:
+        return self._dense.view(self._dense.shape[: self._dimensions].numel(), -1)
+
     def take_mean(self) -> None:
         """When the dense form holds the mean."""
         shape = self._dense.shape[: self._dimensions]
-        rows = self._dense.reshape(shape.numel(), -1)
+        rows = self._rows()
         used = rows.any(dim=1).nonzero().squeeze(1)  # NaN counts as something
         values = rows[used]
-        rows[used] = 0
+        self._used = used
         indices = torch.stack(torch.unravel_index(used, shape))
         self.mean = torch.sparse_coo_tensor(
             indices, values.view(-1, *self._dense.shape[self._dimensions :]), self._dense.shape, is_coalesced=True, check_invariants=False
         )
-        self._forms.give_back(self._parameter, self._dense)
+
+    def release(self, committed: bool) -> None:
+        """Once the step has ended: until then the reducer may want to see its means. Of one that failed nothing is used again."""
+        if committed and self._used is not None:
+            self._rows()[self._used] = 0
+            self._forms.give_back(self._parameter, self._dense)

@@ -22,6 +22,7 @@ def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
         "row_bytes": counters["row_traffic_bytes"],
         "fallbacks": counters["fallbacks"],
         "non_finite": counters["non_finite"],
+        "failed_steps": counters["failed_steps"],
         "seconds": {phase: counters[f"{phase}_seconds"] for phase in PHASES},
     }
 
@@ -35,7 +36,7 @@ def table(title: str, stats: dict[str, Any]) -> str:
         ("ratio", _text(stats["ratio"])),
         ("compressed", _text(stats["compressed_share"], " of the elements")),
         ("error", _text(stats["compression_error"], " of the energy")),
-        ("non-finite", f"{stats['non_finite']:,} of {stats['reductions']:,} buckets"),
+        ("non-finite", f"{stats['non_finite']:,} of {stats['reductions']:,} buckets, {stats['failed_steps']:,} steps failed"),
         ("time", seconds),
     ]
     if stats["row_bytes"] or stats["fallbacks"]:
