@@ -77,7 +77,7 @@ class Reducer;
 
 // A reduction on its way. Ask next() for a collective, perform it, ask again; null means that the gradients now hold the
 // mean. Between calls the gradients belong to the reduction. Destroying it early, or an exception out of next(), fails its step
-// and leaves residuals as they were, and gradients too, unless they travel by "none", which sums in place.
+// and leaves residuals as they were, and gradients too, unless they travel by "none", "bf16" or "fp16" without feedback.
 class Reduction {
  public:
   Reduction(Reduction&&) noexcept;

@@ -61,9 +61,9 @@ void print_json(const std::vector<Row>& rows, double read_gbs, const Options& op
   ordered_json list = ordered_json::array();
   for (const Row& row : rows)
     list.push_back({{"compressor", row.compressor},
-                    {"encode_gbs", row.plain.encode_gbs},
-                    {"decode_gbs", row.plain.decode_gbs},
-                    {"encode_feedback_gbs", row.feedback ? ordered_json(row.feedback->encode_gbs) : nullptr}});
+                    {"encode_gbs", row.plain.encode_gbs()},
+                    {"decode_gbs", row.plain.decode_gbs()},
+                    {"encode_feedback_gbs", row.feedback ? ordered_json(feedback_gbs(row.plain, *row.feedback)) : nullptr}});
   ordered_json json = {{"read_gbs", read_gbs}, {"elements", options.elements}};
   if (options.threads > 1) json["threads"] = options.threads;
   json["rows"] = list;
@@ -86,10 +86,10 @@ void print_table(const std::vector<Row>& rows, double read_gbs, const Options& o
                {"decode", 8, true},
                {"/read", 7, true}});
   for (const Row& row : rows) {
-    const auto& feedback = row.feedback;
-    table.add({row.compressor, rate(row.plain.encode_gbs), ratio(row.plain.encode_gbs),
-               feedback ? rate(feedback->encode_gbs) : "-", feedback ? ratio(feedback->encode_gbs) : "-",
-               rate(row.plain.decode_gbs), ratio(row.plain.decode_gbs)});
+    const double encode = row.plain.encode_gbs(), decode = row.plain.decode_gbs();
+    const double feedback = row.feedback ? feedback_gbs(row.plain, *row.feedback) : 0;
+    table.add({row.compressor, rate(encode), ratio(encode), row.feedback ? rate(feedback) : "-",
+               row.feedback ? ratio(feedback) : "-", rate(decode), ratio(decode)});
   }
   table.print(std::cout);
 }
@@ -138,7 +138,8 @@ Command add_bench(CLI::App& tool) {
   app->footer(R"(Rates are GB (1e9 bytes) of float32 gradient a second, on one core (or --threads), in buckets
 of 25 MiB as DDP hands them over, after a first pass that trains clusters and touches memory.
   encode               from the gradient to the payload, without error feedback
-  encode_feedback_gbs  the same with it; null for a compressor that takes none
+  encode_feedback_gbs  the same with it, and what residuals add to decoding, which writes them;
+                       null for a compressor that takes none
   decode               from payloads to the mean; gathered payloads are decoded for two workers,
                        and both count; with reduce=scatter the owner's part counts as encoding
   read_gbs             what one core reads: a sum over the same gradient, in the same run

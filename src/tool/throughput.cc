@@ -7,8 +7,6 @@
 #include <memory>
 
 #include "thinwire/reducer.h"
-#include "thinwire/registry.h"
-#include "thinwire/spec.h"
 #include "tool/samples.h"
 
 namespace thinwire::tool {
@@ -40,8 +38,9 @@ class Workers {
     return cost;
   }
 
-  // Whether a worker's codes went to owners, who have sent means: then there is one code of an element to decode at the end.
-  bool scattered() const { return scattered_; }
+  // How many payloads are decoded at the end: all workers' if they were gathered, but one if they went to owners, who have sent means,
+  // or were added up.
+  int decoded() const { return gathered_ && !scattered_ ? kCount : 1; }
 
  private:
   using Posted = std::array<const Collective*, kCount>;
@@ -62,6 +61,7 @@ class Workers {
   void deliver(const Posted& posted) {
     const bool scatters = posted[0]->kind == CollectiveKind::kScatter;
     scattered_ = scattered_ || scatters;
+    gathered_ = gathered_ || posted[0]->kind == CollectiveKind::kGather;
     const std::size_t part = posted[0]->result.size() / kCount;
     if (part == 0) return;
     for (std::size_t to = 0; to < kCount; ++to)
@@ -72,14 +72,8 @@ class Workers {
   std::span<const float> gradient_;
   std::array<std::unique_ptr<Reducer>, kCount> reducers_;
   std::array<std::vector<float>, kCount> buffers_;
-  bool scattered_ = false;
+  bool scattered_ = false, gathered_ = false;
 };
-
-bool is_gathered(const std::string& spec) {
-  const std::string name = Spec::parse(spec).stages.back().name;
-  const auto row = std::ranges::find(compressors(), name, &CompressorInfo::name);
-  return row != compressors().end() && row->aggregation == Aggregation::kGather;
-}
 
 }  // namespace
 
@@ -106,9 +100,11 @@ Throughput measure(const std::string& spec, std::span<const float> gradient, int
     encode.push_back(cost.encode_seconds);
     decode.push_back(cost.decode_seconds);
   }
-  const double gigabytes = 4e-9 * static_cast<double>(gradient.size());
-  const int decoded = is_gathered(spec) && !workers.scattered() ? Workers::kCount : 1;
-  return {gigabytes / median(encode), gigabytes * decoded / median(decode)};
+  return {4e-9 * static_cast<double>(gradient.size()), median(encode), median(decode), workers.decoded()};
+}
+
+double feedback_gbs(const Throughput& plain, const Throughput& feedback) {
+  return feedback.gigabytes / (feedback.encode_seconds + std::max(0.0, feedback.decode_seconds - plain.decode_seconds));
 }
 
 }  // namespace thinwire::tool

@@ -119,12 +119,12 @@ std::int64_t bytes_of_first_reduction(std::size_t elements) {
   return most_bytes - before;
 }
 
-// Scratch is as long as a message, of which a larger bucket only has more.
-TEST(Allocation, ScratchDoesNotGrowWithTheBucket) {
+// Scratch holds the codes of a bucket's messages until all are committed together, and nothing as long as the gradient.
+TEST(Allocation, ScratchGrowsWithTheBucketsCodesAlone) {
   constexpr std::int64_t kMessage = std::int64_t{1} << 23;
   const std::int64_t one = bytes_of_first_reduction(kMessage), three = bytes_of_first_reduction(3 * kMessage);
   EXPECT_LT(one, 2 * kMessage);  // both workers: their own code and two gathered ones, 2 bits an element each
-  EXPECT_LT(three, one + one / 10 + 2 * 3 * 512 * 200);  // and up to 200 bytes a chunk: its plan, piece and thresholds
+  EXPECT_LT(three, 3 * one + 2 * 3 * 512 * 200);  // and up to 200 bytes a chunk: its plan, piece and thresholds
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ TEST(NonFinite, AMeanThatCannotBeStoredIsFoundBeforeAnythingIsCommitted) {
     step();
     for (const std::uint16_t half : gradients[0]) ASSERT_NE(half & kExponent, kExponent);
     std::vector<ParameterState> large = reducers[0]->state();
-    large[0].residual.assign(100, 60000.0f);
+    large[0].residual.assign(100, 600000.0f);
     for (auto& reducer : reducers) reducer->load_state(large);
     step();
     for (const auto& gradient : gradients)

@@ -1,9 +1,9 @@
 #include "compressors/quantizers/half.h"
 
+#include <algorithm>
 #include <atomic>
 
-#include "compressors/shared/head.h"
-#include "compressors/shared/message.h"
+#include "compressors/shared/averaging.h"
 #include "kernels/half.h"
 
 namespace thinwire {
@@ -31,8 +31,35 @@ bool Half::means_fit(std::span<const std::uint16_t> means, const Work& work, Con
   return fit;
 }
 
+// Floats without residuals: nothing between gradient and halves, and means are looked at as they are written. What is not finite
+// stays so in the sum.
+Exchange Half::exchange_plain(Work& work, Context& context) const {
+  const auto halves = context.scratch().take<std::uint16_t>(work.elements);
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t, std::size_t) {
+    format_->to(piece.gradient.floats(), 1.0f / static_cast<float>(context.world_size()), halves.subspan(piece.offset, piece.elements()));
+  });
+  Await round = context.sum(halves, type_);
+  co_await round;
+
+  context.enter(Phase::kDecode);
+  context.any_non_finite = !all_pieces(context, work, [&](std::size_t i, std::size_t) {
+    const Piece& piece = work.pieces[i];
+    format_->from(halves.subspan(piece.offset, piece.elements()), 1.0f, piece.gradient.floats());
+    return holds_mean(work, piece.gradient.floats());
+  });
+  if (context.any_non_finite) co_return;
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+}
+
 Exchange Half::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
+  const bool all_floats = std::ranges::all_of(work.pieces, [](const Piece& piece) { return piece.gradient.is_float(); });
+  if (all_floats && !work.feedback && !work.measured) {
+    Exchange plain = exchange_plain(work, context);
+    co_await plain;
+    co_return;
+  }
   const auto workers = static_cast<float>(context.world_size());
   const std::size_t longest = longest_piece(work);
   const auto buffers = context.scratch().take<float>(longest * context.threads().threads());
