@@ -24,11 +24,24 @@ sys.path.insert(0, str(Path(__file__).parent))
 LIMIT = 60  # seconds for a test
 COMPRESSORS = ["none", "bf16", "casq:bits=8"]
 
+# What takes long to import, for all workers at once; not PyTorch's tests, which install() must come before.
+PRELOADED = ["torch._dynamo", "torch.distributed.nn", "thinwire.torch", "torch.testing._internal.common_distributed"]
+
 # What needs more of a GPU than memory: not run at all.
-FOR_GPUS = ["*SyncBatchNorm*", "*apply_optim*", "*mixed_precision*", "*amp*", "*compile*", "*stream*", "*nccl*", "*gpu*"]
+FOR_GPUS = ["*SyncBatchNorm*", "*apply_optim*", "*mixed_precision*", "*amp*", "*compile*", "*stream*", "*nccl*", "*gpu*", "*sync_bn*", "test_ddp_inference",
+            "test_ddp_device"]
+
+_JOIN = "join() is refused: a worker without inputs cannot take part in its peers' compressed exchanges"
 
 # Why a test does not pass: (pattern of tests, pattern of compressors, reason).
-EXPECTED: list[tuple[str, str, str]] = []
+EXPECTED = [
+    ("test_ddp_grad_div_uneven_inputs", "*", _JOIN),
+    ("test_ddp_join_model_equivalence", "*", _JOIN),
+    ("test_ddp_join_respects_forward_sync_buffers_false", "*", _JOIN),
+    ("test_ddp_uneven_input_exception", "*", _JOIN),
+    ("test_ddp_logging_data_cpu", "[!n]*", "its model is of float64, which only none takes"),
+    ("test_ddp_profiling_torch_profiler", "*", "looks for the collectives in the thread of the backward pass, and they run in lanes"),
+]
 
 
 class Workers:
@@ -39,7 +52,14 @@ class Workers:
         self._processes, self._pipes = [], []
 
     def run(self, test, compressor):
-        """(outcome, note): "passed", "skipped" or "failed", and why."""
+        """(outcome, note): "passed", "skipped" or "failed", and why. Some tests leave a process in disorder, so that one which
+        fails unexpectedly where others ran before is run again in new ones."""
+        fresh = not self._processes
+        outcome, note = self._run_once(test, compressor)
+        final = outcome != "failed" or fresh or reason(test, compressor or "") is not None
+        return (outcome, note) if final else self._run_once(test, compressor)
+
+    def _run_once(self, test, compressor):
         if not self._processes:
             self._start()
         with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +81,8 @@ class Workers:
         self._processes, self._pipes = [], []
 
     def _start(self):
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         for rank in range(self._count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(rank, self._count, theirs), daemon=True)
