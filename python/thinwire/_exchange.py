@@ -29,8 +29,8 @@ def exchange(
     threads: of each worker, that encode and decode; the result does not depend on their number.
 
     Returns the decoded mean, in the shape and dtype of the first gradient (a torch tensor for torch tensors, else a NumPy
-    array; the dtype that numpy.asarray() gives lists and tables), and the figures that ``thinwire exchange --json`` prints: bytes and seconds of a worker, errors as parts of
-    the energy, None where undefined. Raises ArgumentError.
+    array; the dtype that numpy.asarray() gives lists and tables), and the figures that ``thinwire exchange --json`` prints: bytes
+    and seconds of a worker, errors as parts of the energy, None where undefined. Raises ArgumentError.
     """
     given = [_on_host(gradient) for gradient in _listed(gradients)]
     if not given:
@@ -40,8 +40,9 @@ def exchange(
     if any(array.shape != shape for array in arrays):
         raise ArgumentError(f"gradients differ in shape: {', '.join(str(array.shape) for array in arrays)}")
     pairs: LayoutPairs = [("gradient", list(shape))] if layout is None else layout_pairs(layout)
+    used = used_rules(rules, [name for name, _ in pairs])
     mean, figures = _native.exchange(
-        arrays, pairs, checked_spec(spec), used_rules(rules, (name for name, _ in pairs)), checked_seed(seed), checked_threads(threads)
+        arrays, pairs, checked_spec(spec), used, checked_seed(seed), checked_threads(threads)
     )
     return _like(given[0], mean.reshape(shape)), figures
 

@@ -262,27 +262,3 @@ def test_a_script_may_end_in_any_order(tmp_path, ending):
         out, error = process.communicate(timeout=60)
         assert (process.returncode, out.strip()) == (0, "done"), error
         assert "Traceback" not in error and "leaked" not in error
-
-
-INTERRUPTED = """
-import os, signal, sys, time
-import thinwire, thinwire.torch, torch, torch.distributed as dist
-sys.path.insert(0, {folder!r})
-from small_models import backward, batch, ddp
-
-dist.init_process_group("gloo", init_method="file://{store}", rank=0, world_size=1)
-model = ddp()
-attachment = thinwire.torch.attach(model)
-reducer = attachment._reducer
-reduction = reducer.reduce(torch.zeros(3), [len(attachment.compressors) - 1], 0, 1.0)
-kept = sys.modules["kept"] = (attachment, reducer, reduction)
-os.kill(os.getpid(), signal.SIGINT)
-time.sleep(60)
-"""
-
-
-def test_an_interrupted_script_says_nothing_of_leaks(tmp_path):
-    """nanobind would list every object, type and function that Python did not collect."""
-    script = INTERRUPTED.format(folder=os.path.dirname(__file__), store=tmp_path / "store")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=60)
-    assert "KeyboardInterrupt" in done.stderr and "leaked" not in done.stderr

@@ -109,9 +109,10 @@ class Attachment:
         """
         if all_ranks is None and self._world_size > 1:
             raise _native.StateError(
-                f"each of the {self._world_size} workers has residuals of its own, and a checkpoint of one of them would lose the others'. "
-                "Call state_dict(all_ranks=True) on all workers and save what one of them gets; or save state_dict(all_ranks=False) on every "
-                "worker in a file of its own; or give attachment.all_ranks to what saves by itself (torch.distributed.checkpoint, accelerate)"
+                f"each of the {self._world_size} workers has residuals of its own, and a checkpoint of one of them would lose the "
+                "others'. Call state_dict(all_ranks=True) on all workers and save what one of them gets; or save "
+                "state_dict(all_ranks=False) on every worker in a file of its own; or give attachment.all_ranks to what saves by itself "
+                "(torch.distributed.checkpoint, accelerate)"
             )
         self._settle()
         steps = self._earlier_steps + self._steps
@@ -145,13 +146,14 @@ class Attachment:
         self._earlier_steps = steps - self._steps
 
     def close(self) -> None:
-        """Ends the lanes. DDP cannot drop a hook: the next forward pass that wants gradients raises, unless attach() is called again."""
+        """Ends the lanes. DDP cannot drop a hook: the next forward pass that wants gradients raises, unless attach() is called
+        again."""
         self._close_lanes()
         model = self._model()
         slot = None if model is None else slot_of(model)
         if slot is not None and slot.attachment is self:
-            failed = self._lanes.failure.error is not None
-            slot.empty(model, "thinwire failed on this model, and DDP cannot recover from that; wrap the module in a new DDP" if failed else None)
+            failed = "thinwire failed on this model, and DDP cannot recover from that; wrap the module in a new DDP"
+            slot.empty(model, failed if self._lanes.failure.error is not None else None)
 
     def __enter__(self) -> "Attachment":
         return self

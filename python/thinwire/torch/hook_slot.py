@@ -64,7 +64,9 @@ def check_before_forward(model: DistributedDataParallel, _: Any) -> None:
         refuse_enabled_join(model)
         slot.attachment.check_usable()
     elif model.require_backward_grad_sync:
-        raise StateError("thinwire was closed on this model, and DDP cannot drop a hook: attach() again, or wrap the module in a new DDP")
+        raise StateError(
+            "thinwire was closed on this model, and DDP cannot drop a hook: attach() again, or wrap the module in a new DDP"
+        )
 
 
 def average_bucket(slot: HookSlot, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
