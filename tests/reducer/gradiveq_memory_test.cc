@@ -134,18 +134,14 @@ class GradiveqResized : public ::testing::TestWithParam<Change> {
  protected:
   // Owners differ; all workers have the same gradient, so that the mean does not depend on their number.
   static const Layout& layout() {
-    static const Layout instance({{"a", {64, 16, 3, 3}}, {"b", {64, 16, 3, 3}}, {"c", {64, 16, 3, 3}}, {"d", {64, 16, 3, 3}}});
+    static const Layout instance({{"a", {32, 8, 3, 3}}, {"b", {32, 8, 3, 3}}, {"c", {32, 8, 3, 3}}});
     return instance;
   }
-  static std::vector<float> gradient(int step) {
-    std::vector<float> all;
-    for (unsigned p = 0; p < 4; ++p) {
-      Structured gradients(filters(), 8, 0.3f, 10 + p);
-      std::vector<float> part;
-      for (int i = 0; i <= step; ++i) part = gradients.draw(1)[0];
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    return all;
+  static const std::vector<float>& gradient(int step) {
+    static Structured gradients(slices_by_definition({96, 8, 3, 3}, "filter", 72), 8, 0.3f);
+    static std::vector<std::vector<float>> drawn;
+    while (drawn.size() <= static_cast<std::size_t>(step)) drawn.push_back(gradients.draw(1)[0]);
+    return drawn[static_cast<std::size_t>(step)];
   }
   static Workers make(int count) { return Workers(layout(), count, {.compressor = "gradiveq:smallest=0," + GetParam().kind}); }
   static States saved(Workers& workers) {
@@ -174,9 +170,12 @@ TEST_P(GradiveqResized, GoesOnInEveryPhase) {
       const std::uint64_t sent = now.reducer(0).counters().payload_bytes - bytes;
       const std::uint64_t expected = alone.reducer(0).counters().payload_bytes - reference_bytes;
       EXPECT_EQ(sent < 4 * layout().elements(), expected < 4 * layout().elements());
+      const double error = relative_error(means[0], gradient(step));
       if (GetParam().kind.find("rate") == std::string::npos) {
         EXPECT_EQ(sent, expected);
-        EXPECT_LT(relative_error(means[0], reference[0]), 1e-6);
+        EXPECT_LE(error, 1.1 * relative_error(reference[0], gradient(step)) + 1e-9);
+      } else {
+        EXPECT_LT(error, 0.05);  // bits may have been divided for others
       }
       if (HasFailure()) return;
     }
@@ -216,19 +215,31 @@ INSTANTIATE_TEST_SUITE_P(EveryKind, GradiveqResized, ::testing::ValuesIn(changes
   return kind + "_" + std::to_string(change.param.from) + "_to_" + std::to_string(change.param.to);
 });
 
-// With more workers than bits were divided for, some components have no level: the parameter then travels uncompressed.
-TEST(GradiveqResizedCode, WithoutALevelForSoManyWorkersIsNotUsed) {
-  Workers before(kConv, 1, {.compressor = "gradiveq:smallest=0,rate=0.5,learn=2,lag=0,use=4"});
-  Workers after(kConv, 16, {.compressor = "gradiveq:smallest=0,rate=0.5,learn=2,lag=0,use=4"});
-  Structured gradients(filters(), 8, 0.3f);
-  for (int step = 0; step < 6; ++step) {
-    if (step == 3)
-      for (int rank = 0; rank < 16; ++rank) after.reducer(rank).load_state(before.reducer(0).state());
-    Gradients means = gradients.draw(step < 3 ? 1 : 16);
-    const std::vector<float> exact = mean_of(means);
-    (step < 3 ? before : after).step(means);
-    expect_alike(means);
-    if (step >= 3) { EXPECT_LT(relative_error(means[0], exact), 1e-9); }
+// Bits that were divided for one worker, in the middle of their use by more.
+TEST(GradiveqResizedCode, ComponentsWithoutALevelAreLeftOut) {
+  struct Case {
+    const char* rate;
+    int workers;
+    bool compressed;
+  };
+  for (const auto& [rate, workers, compressed] : {Case{"4", 4, true}, {"1", 16, true}, {"0.25", 16, false}}) {
+    const std::string spec = std::string("gradiveq:smallest=0,learn=2,lag=0,use=4,rate=") + rate;
+    Workers before(kConv, 1, {.compressor = spec}), after(kConv, workers, {.compressor = spec});
+    Structured gradients(filters(), 8, 0.3f);
+    std::uint64_t bytes = 0;
+    for (int step = 0; step < 3; ++step) bytes = payload_of_step(before, gradients.draw(1));
+    EXPECT_LT(bytes, kConv.elements());
+    for (int rank = 0; rank < workers; ++rank) after.reducer(rank).load_state(before.reducer(0).state());
+    for (int step = 0; step < 3; ++step) {
+      Gradients means(static_cast<std::size_t>(workers), gradients.draw(1)[0]);
+      const std::vector<float> exact = means[0];
+      const std::uint64_t sent = after.reducer(0).counters().payload_bytes;
+      after.step(means);
+      expect_alike(means);
+      SCOPED_TRACE(std::string(rate) + ", " + std::to_string(after.reducer(0).counters().payload_bytes - sent) + " bytes");
+      if (compressed) { EXPECT_LT(after.reducer(0).counters().payload_bytes - sent, bytes); }
+      EXPECT_LT(relative_error(means[0], exact), compressed ? 0.3 : 1e-9);
+    }
   }
 }
 

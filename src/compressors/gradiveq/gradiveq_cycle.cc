@@ -68,10 +68,12 @@ void save_basis(const Basis& basis, ByteWriter& writer) {
 GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background)
     : parameter_(parameter), options_(options), background_(background) {}
 
-// Bits that were divided among components for fewer workers may leave some without a level for more of them.
-const Basis* GradiveqCycle::basis(std::uint64_t step, int world_size) const {
+const Basis* GradiveqCycle::basis(std::uint64_t step, int world_size) {
   if (!options_.schedule.uses(step) || !working_) return nullptr;
-  return working_->code && !working_->code->has_levels(world_size) ? nullptr : working_.get();
+  const std::size_t usable = working_->code ? working_->code->components_with_levels(world_size) : working_->dims;
+  if (usable == working_->dims) return working_.get();
+  if (shortened_.of != working_ || shortened_.world_size != world_size) shortened_ = {working_, first_components(*working_, usable), world_size};
+  return shortened_.basis.get();
 }
 
 void GradiveqCycle::begin_learning(std::uint64_t step, bool is_owner, int world_size) {
@@ -147,6 +149,20 @@ std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t di
   if (options_.size.rate > 0) read_code(*basis, numbers.subspan(dims));
   prepare(*basis);
   return basis;
+}
+
+std::shared_ptr<const Basis> GradiveqCycle::first_components(const Basis& basis, std::size_t count) const {
+  if (count == 0) return nullptr;
+  std::vector<float> all(basis_numbers(basis)), first;
+  write_basis(basis, all);
+  std::span<const float> rest(all);
+  const std::size_t k = basis.slices.entries(), d = basis.dims;
+  // Components, mean, deviations, widths and steps.
+  for (const auto& [length, wanted] : {std::pair{d * k, count * k}, {k, k}, {d, count}, {d, count}, {d, count}}) {
+    first.insert(first.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(wanted));
+    rest = rest.subspan(length);
+  }
+  return read_basis(basis.axis, count, first);
 }
 
 void GradiveqCycle::begin_step() {

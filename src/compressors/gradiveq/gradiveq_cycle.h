@@ -41,7 +41,7 @@ class GradiveqCycle : public CompressorMemory {
   GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background);
 
   // Null where the parameter travels uncompressed in this step.
-  const Basis* basis(std::uint64_t step, int world_size) const;
+  const Basis* basis(std::uint64_t step, int world_size);
 
   // In every learning step: its parameter's owner learns, and whoever holds what was learnt in this cycle before the number of
   // workers, and so the owner, changed.
@@ -81,6 +81,7 @@ class GradiveqCycle : public CompressorMemory {
   // Components, mean and deviations; of a code widths and steps, too.
   static std::size_t numbers(std::size_t dims, std::size_t entries, bool coded) { return dims * entries + entries + (coded ? 3 : 1) * dims; }
   void read_code(Basis& basis, std::span<const float> numbers) const;
+  std::shared_ptr<const Basis> first_components(const Basis& basis, std::size_t count) const;
   bool is_small() const { return parameter_.elements() < options_.smallest; }
   bool is_learning() const { return learned_ && !learned_->done.valid(); }
   void add_seen();
@@ -92,6 +93,11 @@ class GradiveqCycle : public CompressorMemory {
   Background& background_;
   std::shared_ptr<const Basis> committed_;
   std::shared_ptr<const Basis> working_;
+  // Of `of`, whose bits were divided for fewer workers, the components that have a level for more of them; null if none has.
+  struct Shortened {
+    std::shared_ptr<const Basis> of, basis;
+    int world_size = 0;
+  } shortened_;
   std::shared_ptr<Learned> learned_;  // null where another worker learns
   // Of the step at hand, until it is committed.
   std::optional<std::uint64_t> seen_step_;

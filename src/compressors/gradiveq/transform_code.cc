@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compressors/gradiveq/bit_allocation.h"
 #include "core/divide.h"
 
 namespace thinwire {
@@ -59,6 +60,11 @@ TransformCode::TransformCode(std::vector<int> widths, std::vector<float> steps, 
 
 std::size_t TransformCode::group_of(std::size_t slices, std::size_t elements) {
   return std::clamp<std::size_t>(divided_up(kGroupEntries * slices, std::max<std::size_t>(elements, 1)), 1, kGroupEntries);
+}
+
+std::size_t TransformCode::components_with_levels(int world_size) const {
+  const auto has_none = [=](int width) { return levels_of(width, world_size) == 0; };
+  return static_cast<std::size_t>(std::ranges::find_if(widths_, has_none) - widths_.begin());
 }
 
 float TransformCode::range(std::size_t component, int world_size) const {

@@ -15,7 +15,6 @@
 #include <span>
 #include <vector>
 
-#include "compressors/gradiveq/bit_allocation.h"
 #include "kernels/fields.h"
 #include "kernels/matrix.h"
 
@@ -61,8 +60,8 @@ class TransformCode {
   std::size_t norms(std::size_t slices) const { return (slices + group_ - 1) / group_; }
   std::size_t words(std::size_t slices) const { return plan_.words() * norms(slices); }
 
-  // Whether every component's field holds a level of so many workers.
-  bool has_levels(int world_size) const { return levels_of(widths_.back(), world_size) > 0; }
+  // Of how many components, the first ones, fields hold a level of so many workers.
+  std::size_t components_with_levels(int world_size) const;
 
   // Coefficients have a row for each component, a column for each slice. NaN where one of them is not finite.
   void measure(const kernels::ConstMatrix& coefficients, std::span<const float> deviations, int world_size, std::span<float> norms) const;
