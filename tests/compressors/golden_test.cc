@@ -35,7 +35,7 @@ const std::vector<Good>& good_files() {
       {"s2_sketch", "s2:mode=sketch,ratio=0.5", {4 * 8, 4 * (16 * 3 + 4)}},
       {"s2_sketch3", "s2:mode=sketch,ratio=0.5,tables=3", {4 * 8, 4 * (3 * 16 * 1 + 4)}},
       {"coordinates", "coordinates", {2 * 16, 2 * 8 * 12, 2 * 4 * 64}},
-      {"sparcml", "sparcml", {2 * 2 * 4, 2 * 8 * 64, 16, 2 * 8 * 70}},
+      {"sparcml", "sparcml", {2 * 3 * 4, 2 * 8 * 64, 16, 2 * 8 * 70}},
       {"omnireduce", "omnireduce:block=16", {16, 2 * (8 + 12), 2 * 4 * 78, 2 * 4 * 78}},
       {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
       {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {2 * 4, 4 * (60 + 3)}},  // fields of 5 bits, 6 in a word
@@ -62,14 +62,16 @@ const std::vector<Bad>& bad_files() {
       {"s2_peel_bad_negative_count", "s2_peel", 4, {0, 0, 0x80, 0xbf}},
       {"s2_peel_bad_large_count", "s2_peel", 4, {0, 0, 0x80, 0x4b}},  // 2^24
       {"coordinates_bad_count", "coordinates", 16, {200}},
+      {"coordinates_bad_flag", "coordinates", 24, {2}},
       {"coordinates_bad_order", "coordinates", 136, {0}},  // row 0 after row 0
       {"coordinates_bad_number", "coordinates", 152, {200}},
       {"coordinates_bad_row", "coordinates", 152, {60}},
-      {"sparcml_bad_count", "sparcml", 8, {0xff, 0xff}},
-      {"sparcml_bad_index", "sparcml", 528, {0xff, 0xff, 0xff, 0xff}},      // worker 1's shard
-      {"sparcml_bad_sums_length", "sparcml", 1048, {0xff, 0xff}},           // of worker 1
-      {"sparcml_bad_within_entry", "sparcml", 1048, {4}},
-      {"sparcml_bad_sums_index", "sparcml", 1056, {0xff, 0xff, 0xff, 0xff}},
+      {"sparcml_bad_flag", "sparcml", 12, {2}},
+      {"sparcml_bad_count", "sparcml", 16, {0xff, 0xff}},
+      {"sparcml_bad_index", "sparcml", 536, {0xff, 0xff, 0xff, 0xff}},      // worker 1's shard
+      {"sparcml_bad_sums_length", "sparcml", 1056, {0xff, 0xff}},           // of worker 1
+      {"sparcml_bad_within_entry", "sparcml", 1056, {4}},
+      {"sparcml_bad_sums_index", "sparcml", 1064, {0xff, 0xff, 0xff, 0xff}},
       {"omnireduce_bad_flag", "omnireduce", 36, {2}},
       // Worker 1's message begins at 208: twelve bytes of header, one of bitmap, a's step.
       {"qsgd_v2_bad_wire_id", "qsgd_v2", 208, {16}},
