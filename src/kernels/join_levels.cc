@@ -1,0 +1,289 @@
+#include "kernels/level_planes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+#include "kernels/bit_string.h"
+#include "kernels/level_magnitude.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/join_levels.cc"
+#include "hwy/foreach_target.h"  // must come before the next four
+#include "hwy/highway.h"
+#include "kernels/bit_deposit-inl.h"
+#include "kernels/groups-inl.h"
+#include "kernels/level_blocks-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thinwire::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr unsigned kMostNarrowLowBits = 3;
+constexpr unsigned kSparse = 8;  // levels that are sooner decoded one by one
+
+PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
+                       std::size_t position) {
+  PlaneTotals totals;
+  for (const std::uint16_t b : active) {
+    JoinedBlock& block = blocks[b];
+    const BlockBits& of = plane == 0 ? block.nonzero : block.unary[plane - 1];
+    BlockBits& set = block.unary[plane];
+    for (std::size_t word = 0; word < set.size(); ++word) {
+      set[word] = deposit(bits_at(bits, position), of[word]);
+      position += count_ones(of[word]);
+    }
+    const unsigned ones = count_ones(set[0]) + count_ones(set[1]);
+    if (ones == 0) continue;
+    block.planes = static_cast<std::uint8_t>(plane + 1);
+    totals.set += ones;
+    active[totals.active++] = b;
+  }
+  return totals;
+}
+
+JoinTotals count_joined(std::span<const JoinedBlock> blocks) {
+  JoinTotals totals;
+  for (const JoinedBlock& block : blocks) {
+    totals.raw_bits += std::size_t{count_ones(block.nonzero[0]) + count_ones(block.nonzero[1])} * (1 + low_bits_of(block.magnitude));
+    if (block.planes == kUnaryPlanes)
+      totals.tails += count_ones(block.unary.back()[0]) + count_ones(block.unary.back()[1]);
+  }
+  return totals;
+}
+
+// What is read beside the planes, in the blocks' order.
+struct JoinState {
+  const std::byte* raw;
+  std::size_t position;
+  const std::byte* tail;
+  float step, weight;
+
+  HWY_INLINE BlockBits take(const BlockBits& places) {
+    BlockBits bits;
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      bits[word] = deposit(bits_at(raw, position), places[word]);
+      position += count_ones(places[word]);
+    }
+    return bits;
+  }
+};
+
+// A block's signs and the planes of q - 1, least first.
+struct BinaryPlanes {
+  BlockBits negative;
+  BlockBits planes[kMagnitudes - 1 - kUnitMagnitude + 4];
+  unsigned count;
+};
+
+// Unary planes lie one in the other, so bit b of their number is the parity of how many of every 2^b-th there are.
+HWY_INLINE BinaryPlanes binary_planes(const JoinedBlock& block, JoinState& state) {
+  BinaryPlanes binary;
+  binary.negative = state.take(block.nonzero);
+  const unsigned low_bits = low_bits_of(block.magnitude);
+  for (unsigned j = 0; j < low_bits; ++j) binary.planes[j] = state.take(block.nonzero);
+  binary.count = low_bits;
+  for (std::size_t every = 1; every <= block.planes; every *= 2) {
+    BlockBits parity = {};
+    for (std::size_t l = every; l <= block.planes; l += every)
+      for (std::size_t word = 0; word < parity.size(); ++word) parity[word] ^= block.unary[l - 1][word];
+    binary.planes[binary.count++] = parity;
+  }
+  return binary;
+}
+
+struct StoreValues {
+  static HWY_INLINE void nothing(float* out, std::size_t n) { std::fill_n(out, n, 0.0F); }
+  static HWY_INLINE void one(float* out, float value) { *out = value; }
+  static HWY_INLINE Vector<float> combine(const float*, Vector<float> value) { return value; }
+};
+struct AddValues {
+  static HWY_INLINE void nothing(float*, std::size_t) {}
+  static HWY_INLINE void one(float* out, float value) { *out += value; }
+  static HWY_INLINE Vector<float> combine(const float* out, Vector<float> value) { return hn::Add(hn::LoadU(kFloat, out), value); }
+};
+
+HWY_INLINE bool bit_of(const BlockBits& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
+HWY_INLINE BlockBits tails_of(const JoinedBlock& block) { return block.planes == kUnaryPlanes ? block.unary.back() : BlockBits{}; }
+
+// A level that is not zero and has, or has not, a tail; or the value that it stands for.
+struct Entry {
+  bool exact;
+  float value;
+};
+HWY_INLINE Entry entry_of(const BinaryPlanes& binary, unsigned low_bits, bool has_tail, std::size_t i, JoinState& state) {
+  std::uint32_t level = 1;
+  for (unsigned j = 0; j < binary.count; ++j) level += static_cast<std::uint32_t>(bit_of(binary.planes[j], i)) << j;
+  Entry entry{false, 0};
+  if (has_tail) {
+    const auto tail = std::to_integer<std::uint32_t>(*state.tail++);
+    if (tail == kExactTail) {
+      std::memcpy(&entry.value, state.tail, sizeof entry.value);
+      state.tail += sizeof entry.value;
+      entry.exact = true;
+      return entry;
+    }
+    level += tail << low_bits;
+  }
+  entry.value = bit_of(binary.negative, i) ? -static_cast<float>(level) : static_cast<float>(level);
+  return entry;
+}
+
+// Few levels that are not zero.
+template <class Operation>
+HWY_INLINE void join_sparse(const JoinedBlock& block, const BinaryPlanes& binary, JoinState& state, std::size_t n, float* out) {
+  const float offset = offset_of(block.magnitude);
+  const BlockBits tails = tails_of(block);
+  Operation::nothing(out, n);
+  for_each_one(block.nonzero, [&](std::size_t i) {
+    const Entry entry = entry_of(binary, low_bits_of(block.magnitude), bit_of(tails, i), i, state);
+    const float decoded = std::copysign(decoded_magnitude(std::fabs(entry.value), offset, state.step), entry.value);
+    Operation::one(out + i, state.weight * (entry.exact ? entry.value : decoded));
+  });
+}
+
+// Writes what levels decode to: load(i) is the i-th vector of those of a block, with their signs.
+template <class Operation, class Load>
+HWY_INLINE void join_vectors(const Load& load_levels, float offset, const JoinState& state, std::size_t n, float* out) {
+  HWY_ALIGN float padded[kLevelBlock];
+  float* const to = n == kLevelBlock ? out : padded;
+  if (n < kLevelBlock) std::fill(std::copy_n(out, n, padded), padded + kLevelBlock, 0.0F);
+  for (std::size_t i = 0; i < kFloatVectors; ++i) {
+    float* const at = to + i * kWidth<float>;
+    const auto value = hn::Mul(decoded_of(load_levels(i), offset, state.step), hn::Set(kFloat, state.weight));
+    hn::StoreU(Operation::combine(at, value), kFloat, at);
+  }
+  if (n < kLevelBlock) std::copy_n(padded, n, out);
+}
+
+// The number that planes spell in each byte.
+HWY_INLINE ByteVector number_of(const BlockBits* planes, unsigned count, std::size_t vector) {
+  auto number = hn::Zero(Bytes());
+  for (unsigned j = 0; j < count; ++j)
+    number = hn::Or(number, hn::IfThenElseZero(lane_mask(planes[j], vector), hn::Set(Bytes(), static_cast<std::uint8_t>(1U << j))));
+  return number;
+}
+// 1 or -1 where the level is not zero, else 0.
+HWY_INLINE ByteVector units_of(const JoinedBlock& block, const BinaryPlanes& binary, std::size_t vector) {
+  const auto negative = hn::VecFromMask(Bytes(), lane_mask(binary.negative, vector));
+  return hn::IfThenElseZero(lane_mask(block.nonzero, vector), hn::Or(negative, hn::Set(Bytes(), 1)));
+}
+
+template <class Operation>
+HWY_INLINE void join_narrow(const JoinedBlock& block, const BinaryPlanes& binary, const JoinState& state, std::size_t n, float* out) {
+  HWY_ALIGN std::int8_t levels[kLevelBlock];
+  for (std::size_t i = 0; i < kByteVectors; ++i) {
+    const auto level = hn::Add(number_of(binary.planes, binary.count, i), hn::Set(Bytes(), 1));
+    const auto sign = hn::VecFromMask(Bytes(), lane_mask(binary.negative, i));
+    const auto with_sign = hn::IfThenElseZero(lane_mask(block.nonzero, i), hn::Sub(hn::Xor(level, sign), sign));
+    hn::StoreU(hn::BitCast(SignedBytes(), with_sign), SignedBytes(), levels + i * kByteLanes);
+  }
+  const auto load_levels = [&levels](std::size_t i) HWY_ATTR {
+    return hn::ConvertTo(kFloat, hn::PromoteTo(kInt, hn::LoadU(Eighth(), levels + i * kWidth<float>)));
+  };
+  join_vectors<Operation>(load_levels, offset_of(block.magnitude), state, n, out);
+}
+
+// Levels of more than a byte, or tails. An exact value counts as 0 at first.
+template <class Operation>
+HWY_INLINE void join_wide(const JoinedBlock& block, const BinaryPlanes& binary, JoinState& state, std::size_t n, float* out) {
+  constexpr unsigned kBytes = (std::size(BinaryPlanes().planes) + 7) / 8;
+  HWY_ALIGN std::uint8_t bytes[kBytes][kLevelBlock];
+  HWY_ALIGN std::int8_t units[kLevelBlock];
+  for (std::size_t i = 0; i < kByteVectors; ++i) {
+    for (unsigned byte = 0; byte < kBytes; ++byte) {
+      const unsigned count = std::min(8U, binary.count - std::min(binary.count, 8 * byte));
+      hn::StoreU(number_of(binary.planes + 8 * byte, count, i), Bytes(), bytes[byte] + i * kByteLanes);
+    }
+    hn::StoreU(hn::BitCast(SignedBytes(), units_of(block, binary, i)), SignedBytes(), units + i * kByteLanes);
+  }
+  const hn::Rebind<std::uint8_t, Tag<float>> narrow;
+  HWY_ALIGN float levels[kLevelBlock];
+  for (std::size_t i = 0; i < kFloatVectors; ++i) {
+    const auto promoted = [&](std::size_t byte) HWY_ATTR { return hn::PromoteTo(kInt, hn::LoadU(narrow, bytes[byte] + i * kWidth<float>)); };
+    static_assert(kBytes == 4);
+    const auto excess = hn::Or(hn::Or(promoted(0), hn::ShiftLeft<8>(promoted(1))),
+                               hn::Or(hn::ShiftLeft<16>(promoted(2)), hn::ShiftLeft<24>(promoted(3))));
+    const auto unit = hn::PromoteTo(kInt, hn::LoadU(Eighth(), units + i * kWidth<float>));
+    const auto level = hn::ConvertTo(kFloat, hn::Add(excess, hn::Set(kInt, 1)));
+    hn::Store(hn::Mul(level, hn::ConvertTo(kFloat, unit)), kFloat, levels + i * kWidth<float>);
+  }
+  std::uint8_t exact_places[kLevelBlock];
+  float exact_values[kLevelBlock];
+  std::size_t exact = 0;
+  for_each_one(tails_of(block), [&](std::size_t i) {
+    const Entry entry = entry_of(binary, low_bits_of(block.magnitude), true, i, state);
+    levels[i] = entry.exact ? 0.0F : entry.value;
+    exact_places[exact] = static_cast<std::uint8_t>(i);
+    exact_values[exact] = entry.value;
+    exact += entry.exact ? 1 : 0;
+  });
+  const auto load_levels = [&levels](std::size_t i) HWY_ATTR { return hn::Load(kFloat, levels + i * kWidth<float>); };
+  join_vectors<Operation>(load_levels, offset_of(block.magnitude), state, n, out);
+  for (std::size_t e = 0; e < exact; ++e) Operation::one(out + exact_places[e], state.weight * exact_values[e]);
+}
+
+template <class Operation>
+void join(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+          std::span<float> out) {
+  JoinState state{raw, 0, tails, step, weight};
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const JoinedBlock& block = blocks[b];
+    float* const to = out.data() + b * kLevelBlock;
+    const std::size_t n = std::min(kLevelBlock, out.size() - b * kLevelBlock);
+    if (!any(block.nonzero)) {
+      Operation::nothing(to, n);
+      continue;
+    }
+    if (n == kLevelBlock) prefetch_block_beyond(to);
+    const BinaryPlanes binary = binary_planes(block, state);
+    if (count_ones(block.nonzero[0]) + count_ones(block.nonzero[1]) <= kSparse) {
+      join_sparse<Operation>(block, binary, state, n, to);
+    } else if (block.planes == kUnaryPlanes || low_bits_of(block.magnitude) > kMostNarrowLowBits) {
+      join_wide<Operation>(block, binary, state, n, to);
+    } else {
+      join_narrow<Operation>(block, binary, state, n, to);
+    }
+  }
+}
+
+void join_levels(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+                 std::span<float> out) {
+  join<StoreValues>(blocks, raw, tails, step, weight, out);
+}
+void join_levels_add(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+                     std::span<float> out) {
+  join<AddValues>(blocks, raw, tails, step, weight, out);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thinwire::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thinwire::kernels {
+HWY_EXPORT(join_plane);
+HWY_EXPORT(count_joined);
+HWY_EXPORT(join_levels);
+HWY_EXPORT(join_levels_add);
+
+PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
+                       std::size_t position) {
+  return HWY_DYNAMIC_DISPATCH(join_plane)(blocks, active, plane, bits, position);
+}
+JoinTotals count_joined(std::span<const JoinedBlock> blocks) { return HWY_DYNAMIC_DISPATCH(count_joined)(blocks); }
+void join_levels(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+                 std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(join_levels)(blocks, raw, tails, step, weight, out);
+}
+void join_levels_add(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+                     std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(join_levels_add)(blocks, raw, tails, step, weight, out);
+}
+
+}  // namespace thinwire::kernels
+#endif  // HWY_ONCE

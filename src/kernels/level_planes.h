@@ -1,0 +1,101 @@
+// Floats in steps of one size, block by block, as planes of bits: the part of casq:rate= that every entry goes through.
+//
+// Entry v has the level q = floor(|v| / step + 0.4) and its sign. A block of 128 entries has a magnitude, which tells how large its
+// levels are that are not zero: 0 if they all are 1, else 7 + floor(log2 e), e the mean of q - 1 over them, from 1 to 28. Of q - 1 the
+// low s bits are sent as they are, s = max(0, magnitude - 7); what is above, h, in unary: a plane that says which entries have h >= 1,
+// one that says which of those have h >= 2, and so on, at most 12. Each plane holds only the entries that the one before said yes of.
+// An entry in the twelfth has a tail: h - 12 as a byte if that is below 255; else, or if the level is 2^22 - 1 or more, the byte 255 and
+// the exact value.
+//
+// It decodes to its sign times (q + offset) * step, the offset of its block's magnitude: the mean of a geometric density's cells.
+// The same bits on every target.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace thinwire::kernels {
+
+constexpr std::size_t kLevelBlock = 128;
+constexpr std::size_t kUnaryPlanes = 12;
+constexpr unsigned kExactTail = 255;
+constexpr std::size_t kMagnitudes = 29;
+constexpr int kUnitMagnitude = 7;  // a mean of 1 to 2 above one
+// Steps and their inverses are normal numbers, and no level of any code decodes to infinity.
+constexpr float kLeastStep = 0x1p-125F, kLargestStep = 0x1p96F;
+
+constexpr unsigned low_bits_of(unsigned magnitude) {
+  return magnitude > kUnitMagnitude ? magnitude - kUnitMagnitude : 0;
+}
+constexpr std::size_t level_blocks(std::size_t n) { return (n + kLevelBlock - 1) / kLevelBlock; }
+
+// Entry i of a block is bit i mod 64 of word i / 64.
+using BlockBits = std::array<std::uint64_t, 2>;
+
+// A plane's bits of the entries it is about, of each half of the block by itself, first entry lowest.
+struct PlaneString {
+  BlockBits bits;
+  std::array<std::uint8_t, 2> counts;
+};
+
+struct LevelBlock {
+  BlockBits nonzero;
+  std::uint8_t count = 0;      // of levels that are not zero
+  std::uint8_t magnitude = 0;
+  std::uint8_t planes = 0;     // unary planes in use
+};
+
+// What n floats become: one block and its planes for each level_blocks(n).
+struct SplitLevels {
+  std::span<LevelBlock> blocks;
+  std::span<std::array<PlaneString, kUnaryPlanes>> unary;
+  std::span<std::byte> raw;    // raw_capacity(n) bytes. Of each block: signs (1 for negative) of its levels that are not zero, then
+                               // for each low bit, least first, that bit of each of them; bit by bit without gaps
+  std::span<std::byte> tails;  // tail_capacity(n) bytes
+};
+constexpr std::size_t raw_capacity(std::size_t n) { return level_blocks(n) * kLevelBlock * (1 + kMagnitudes - 1 - kUnitMagnitude) / 8 + 16; }
+constexpr std::size_t tail_capacity(std::size_t n) { return level_blocks(n) * kLevelBlock * 5; }
+
+struct SplitTotals {
+  std::size_t raw_bits = 0;
+  std::size_t tail_bytes = 0;
+  std::size_t nonzero = 0;
+  bool finite = true;  // else all that was written is void
+};
+// Finds the levels of values. Unless residual is empty, it becomes value - decoded value; it is not the memory of the
+// values. The step is from kLeastStep to kLargestStep.
+SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual);
+
+// What the decoder knows of a block.
+struct JoinedBlock {
+  BlockBits nonzero;
+  std::array<BlockBits, kUnaryPlanes> unary;
+  std::uint8_t magnitude = 0;
+  std::uint8_t planes = 0;  // of unary that have a bit
+};
+
+struct PlaneTotals {
+  std::size_t active = 0;  // blocks in which a bit is set: the first so many of `active`, afterwards
+  std::size_t set = 0;     // bits
+};
+// Takes plane `plane` of each of the active blocks from a string of bits that begins at bit `position`, and may be read 16 bytes beyond
+// what they need.
+PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
+                       std::size_t position);
+
+struct JoinTotals {
+  std::size_t raw_bits = 0;
+  std::size_t tails = 0;
+};
+JoinTotals count_joined(std::span<const JoinedBlock> blocks);
+
+// out[i] = weight * decoded value, or out[i] += weight * decoded value, of out.size() entries, beyond which no level is. raw has the
+// bits that count_joined() tells, and may be read 16 bytes beyond them; tails are as many as it tells, and their values finite.
+void join_levels(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+                 std::span<float> out);
+void join_levels_add(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
+                     std::span<float> out);
+
+}  // namespace thinwire::kernels
