@@ -1,0 +1,106 @@
+// A range coder of bytes (rANS: J. Duda, Asymmetric numeral systems, arXiv 1311.2540) with 1, 2 or 4 states that take turns, so that a
+// processor works on several at once. States are from 2^15 to 2^31 and give off 16 bits at a time. What is coded last is decoded first.
+//
+// Bytes come in runs with one table each; the i-th byte of a run belongs to state i mod the number of states. In a run whose table has
+// escapes each value that the table lacks is coded as kEscape, and all of them follow as a run of their own with equal frequencies.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "compressors/casq/coding_tables.h"
+
+namespace thinwire::casq {
+
+constexpr std::size_t kMostStates = 4;
+constexpr std::uint32_t kLeastState = 1U << 15;
+
+// Writes words from the end of memory towards its front, where there is a word for each byte.
+template <std::size_t kStates>
+class RangeEncoder {
+ public:
+  // States begin as 2^16 and these 16 bits, which the decoder finds in the end.
+  RangeEncoder(std::uint16_t* end, const std::array<std::uint16_t, kMostStates>& hidden) : next_(end) {
+    for (std::size_t s = 0; s < kStates; ++s) states_[s] = 1U << 16 | hidden[s];
+  }
+
+  void put(std::size_t state, const CodingTable& table, std::uint8_t value) { put(state, table.codings[value]); }
+
+  void put_run(const CodingTable& table, std::span<const std::uint8_t> values) {
+    std::size_t i = values.size();
+    for (; i % kStates != 0; --i) put((i - 1) % kStates, table.codings[values[i - 1]]);
+    for (; i != 0; i -= kStates)
+      for (std::size_t s = kStates; s > 0; --s) put(s - 1, table.codings[values[i - kStates + s - 1]]);
+  }
+
+  std::uint16_t* front() const { return next_; }
+  const std::array<std::uint32_t, kStates>& states() const { return states_; }
+
+ private:
+  void put(std::size_t state, const CodingTable::Coding& coding) {
+    std::uint32_t x = states_[state];
+    next_[-1] = static_cast<std::uint16_t>(x);
+    const bool full = x >= coding.limit;
+    next_ -= full ? 1 : 0;
+    x = full ? x >> 16 : x;
+    const auto quotient = static_cast<std::uint32_t>(std::uint64_t{x} * coding.reciprocal >> 32) >> coding.shift;
+    states_[state] = x + coding.bias + quotient * coding.complement;
+  }
+
+  std::uint16_t* next_;
+  std::array<std::uint32_t, kStates> states_;
+};
+
+// Reads words that are followed by kReadBeyond bytes which may be anything. Whether it went beyond the end, the caller asks now and then:
+// at least after every 64 bytes that were taken.
+constexpr std::size_t kReadBeyond = 64 * sizeof(std::uint16_t) + 2;
+
+template <std::size_t kStates>
+class RangeDecoder {
+ public:
+  static constexpr std::size_t kStateCount = kStates;
+
+  RangeDecoder(std::span<const std::uint32_t, kStates> states, const std::byte* words) : next_(words) {
+    std::copy(states.begin(), states.end(), states_.begin());
+  }
+
+  std::uint8_t take(std::size_t state, const CodingTable& table) { return take(states_[state], next_, table); }
+
+  // At most 64 values.
+  void take_some(const CodingTable& table, std::span<std::uint8_t> values) {
+    std::array<std::uint32_t, kStates> x = states_;  // kept in registers
+    const std::byte* next = next_;
+    std::size_t i = 0;
+    for (; i + kStates <= values.size(); i += kStates)
+      for (std::size_t s = 0; s < kStates; ++s) values[i + s] = take(x[s], next, table);
+    for (std::size_t s = 0; i < values.size(); ++i, ++s) values[i] = take(x[s], next, table);
+    states_ = x;
+    next_ = next;
+  }
+
+  const std::byte* next() const { return next_; }
+  const std::array<std::uint32_t, kStates>& states() const { return states_; }
+
+ private:
+  static std::uint8_t take(std::uint32_t& state, const std::byte*& next, const CodingTable& table) {
+    const std::uint32_t place = state % kFrequencySum;
+    const std::uint8_t value = table.values[place];
+    const std::uint32_t range = table.ranges[value];
+    const std::uint32_t x = (range & 0xFFFF) * (state >> kFrequencyBits) + place - (range >> 16);
+    std::uint16_t word;
+    std::memcpy(&word, next, sizeof word);
+    const bool low = x < kLeastState;
+    state = low ? x << 16 | word : x;
+    next += low ? sizeof word : 0;
+    return value;
+  }
+
+  const std::byte* next_;
+  std::array<std::uint32_t, kStates> states_;
+};
+
+}  // namespace thinwire::casq

@@ -1,0 +1,202 @@
+#include "compressors/casq/rate_chunk.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <ranges>
+
+#include "compressors/casq/range_coder.h"
+#include "core/bytes.h"
+#include "kernels/bit_string.h"
+
+namespace thinwire::casq {
+namespace {
+
+using kernels::kLevelBlock;
+
+// A state costs bytes and saves time.
+constexpr std::size_t kTwoStatesFrom = 512, kFourStatesFrom = 2048;  // bytes that are coded
+
+struct BitCounts {
+  std::size_t ones = 0, all = 0;
+  void add(std::size_t more_ones, std::size_t more) {
+    ones += more_ones;
+    all += more;
+  }
+  double cost(double probability) const {
+    return -static_cast<double>(ones) * std::log2(probability) - static_cast<double>(all - ones) * std::log2(1 - probability);
+  }
+};
+
+}  // namespace
+
+kernels::SplitTotals ChunkEncoder::split(std::span<const float> values, float step, std::span<float> residual) {
+  block_count_ = kernels::level_blocks(values.size());
+  return kernels::split_levels(values, step, {std::span(blocks_).first(block_count_), unary_, raw_, tails_}, residual);
+}
+
+EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual) {
+  const kernels::SplitTotals totals = split(values, step, residual);
+  if (!totals.finite) return {0, false};
+  if (totals.nonzero == 0) {
+    code[0] = static_cast<std::byte>(ChunkKind::kZeros);
+    return {1, true};
+  }
+  const std::size_t most = most_code_bytes(values.size());
+  std::size_t bytes = totals.raw_bits / 8 + totals.tail_bytes;
+  if (bytes < most) bytes = write_levels(totals, code.first(most));
+  if (bytes < most) return {bytes, true};
+  ByteWriter writer(code);
+  writer.write(ChunkKind::kExact);
+  writer.write_all(values);
+  std::fill(residual.begin(), residual.end(), 0.0F);
+  return {most, true};
+}
+
+std::size_t ChunkEncoder::write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code) {
+  code_block_classes();
+  make_runs();
+  const std::size_t coded = run_bytes_ + classes_.count;
+  if (coded >= kFourStatesFrom) return write_code<4>(ChunkKind::kFourStates, totals, code);
+  if (coded >= kTwoStatesFrom) return write_code<2>(ChunkKind::kTwoStates, totals, code);
+  return write_code<1>(ChunkKind::kOneState, totals, code);
+}
+
+double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
+  const kernels::SplitTotals totals = split(values, step, {});
+  if (totals.nonzero == 0) return 0;
+  code_block_classes();
+  std::array<BitCounts, kBitProbabilities.size()> counts{};
+  double bits = static_cast<double>(classes_.cost) / 256 + static_cast<double>(totals.raw_bits + 8 * totals.tail_bytes);
+  for (std::size_t b = 0; b < block_count_; ++b) {
+    const kernels::LevelBlock& block = blocks_[b];
+    const DensityCoding density = kDensityCodings[densities_[b]];
+    if (densities_[b] == 1) bits += 7;
+    if (densities_[b] > 1) counts[density.table].add(density.inverted ? kLevelBlock - block.count : block.count, kLevelBlock);
+    const UnaryCoding unary = unary_coding(block.magnitude);
+    std::size_t asked = block.count;
+    for (std::size_t plane = 0; plane < block.planes; ++plane) {
+      const kernels::BlockBits& set = unary_[b][plane].bits;
+      const auto ones = static_cast<std::size_t>(std::popcount(set[0]) + std::popcount(set[1]));
+      counts[plane == 0 ? unary.first : unary.others].add(ones, asked);
+      asked = ones;
+    }
+  }
+  for (std::size_t t = 0; t < counts.size(); ++t) bits += counts[t].cost(kBitProbabilities[t] / 65536.0);
+  return std::min(bits, 8.0 * static_cast<double>(most_code_bytes(values.size())));
+}
+
+void ChunkEncoder::code_block_classes() {
+  classes_.values = class_values_;
+  code_classes(std::span(blocks_).first(block_count_), densities_, classes_);
+}
+
+void ChunkEncoder::make_runs() {
+  run_count_ = run_bytes_ = 0;
+  Grouped<kDensities, kBlocks> by_density(block_count_, [&](std::size_t b) { return densities_[b]; });
+  for (std::size_t density = 1; density < kDensities; ++density) add_density_run(density, by_density[density]);
+  // Magnitude 0 says all: there are no planes.
+  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(block_count_, [&](std::size_t b) { return blocks_[b].magnitude; });
+  for (std::size_t magnitude = 1; magnitude < kernels::kMagnitudes; ++magnitude)
+    if (!by_magnitude[magnitude].empty()) add_unary_runs(magnitude, by_magnitude[magnitude]);
+}
+
+void ChunkEncoder::add_density_run(std::size_t density, std::span<const std::uint16_t> members) {
+  const std::size_t begin = run_bytes_;
+  const std::uint64_t flip = kDensityCodings[density].inverted ? ~std::uint64_t{0} : 0;
+  std::uint8_t* next = coded_.data() + begin;
+  for (const std::uint16_t b : members) {
+    const kernels::BlockBits& nonzero = blocks_[b].nonzero;
+    if (density == 1) {
+      *next++ = static_cast<std::uint8_t>(nonzero[0] != 0 ? std::countr_zero(nonzero[0]) : 64 + std::countr_zero(nonzero[1]));
+    } else {
+      for (const std::uint64_t word : nonzero) {
+        const std::uint64_t flipped = word ^ flip;
+        std::memcpy(next, &flipped, sizeof flipped);
+        next += sizeof flipped;
+      }
+    }
+  }
+  run_bytes_ = static_cast<std::size_t>(next - coded_.data());
+  add_run(density_table(coding_tables(), density), begin, run_bytes_);
+}
+
+void ChunkEncoder::add_unary_runs(std::size_t magnitude, std::span<const std::uint16_t> members) {
+  PlaneRuns runs(magnitude);
+  const std::size_t first_byte = run_bytes_, first_run = run_count_;
+  std::byte* const string = reinterpret_cast<std::byte*>(coded_.data() + first_byte);
+  std::size_t planes = 0;
+  for (const std::uint16_t b : members) planes = std::max<std::size_t>(planes, blocks_[b].planes);
+  kernels::BitAppender appender(string);
+  for (std::size_t plane = 0; plane < planes; ++plane) {
+    std::size_t bits = 0;
+    for (const std::uint16_t b : members) {
+      if (blocks_[b].planes <= plane) continue;
+      const kernels::PlaneString& of_block = unary_[b][plane];
+      bits += of_block.counts[0] + of_block.counts[1];
+    }
+    runs.next(bits);
+    appender.pad_to(runs.begin_bit());
+    for (const std::uint16_t b : members) {
+      if (blocks_[b].planes <= plane) continue;
+      const kernels::PlaneString& of_block = unary_[b][plane];
+      appender.append(of_block.bits[0], of_block.counts[0]);
+      appender.append(of_block.bits[1], of_block.counts[1]);
+    }
+    runs_[run_count_++] = {&runs.table(coding_tables()), static_cast<std::uint32_t>(first_byte + runs.begin()),
+                           static_cast<std::uint32_t>(runs.end() - runs.begin()), 0};
+  }
+  appender.finish();
+  run_bytes_ = first_byte + runs.end();
+  for (std::size_t r = first_run; r < run_count_; ++r) move_escapes(runs_[r]);
+}
+
+void ChunkEncoder::add_run(const CodingTable& table, std::size_t begin, std::size_t end) {
+  if (begin == end) return;
+  runs_[run_count_] = {&table, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin), 0};
+  move_escapes(runs_[run_count_++]);
+}
+
+// Appends what the table lacks to all that was coded so far, and puts kEscape in its place.
+void ChunkEncoder::move_escapes(Run& run) {
+  if (!run.table->escapes) return;
+  run.escapes_begin = static_cast<std::uint32_t>(run_bytes_);
+  for (std::uint8_t& value : std::span(coded_).subspan(run.begin, run.count)) {
+    if (run.table->frequency(value) != 0 && value != kEscape) continue;
+    coded_[run_bytes_++] = value;
+    value = kEscape;
+  }
+  run.escapes = static_cast<std::uint32_t>(run_bytes_) - run.escapes_begin;
+}
+
+template <std::size_t kStates>
+std::size_t ChunkEncoder::write_code(ChunkKind kind, const kernels::SplitTotals& totals, std::span<std::byte> code) {
+  const CodingTables& tables = coding_tables();
+  const std::size_t raw_bytes = (totals.raw_bits + 7) / 8, hidden_bytes = std::min(raw_bytes, kStates * sizeof(std::uint16_t));
+  std::array<std::uint16_t, kMostStates> hidden{};
+  std::memcpy(hidden.data(), raw_.data(), hidden_bytes);
+  std::uint16_t* const words_end = words_.data() + words_.size();
+  RangeEncoder<kStates> encoder(words_end, hidden);
+  for (const Run& run : std::span(runs_).first(run_count_) | std::views::reverse) {
+    encoder.put_run(tables.byte, std::span(coded_).subspan(run.escapes_begin, run.escapes));
+    encoder.put_run(*run.table, std::span(coded_).subspan(run.begin, run.count));
+  }
+  for (std::size_t i = classes_.count; i-- > 0;)
+    encoder.put(i % kStates, class_table(tables, classes_.tables, class_values_[i].context), class_values_[i].value);
+
+  const auto words = std::as_bytes(std::span(encoder.front(), words_end));
+  const auto raw = std::span(raw_).first(raw_bytes).subspan(hidden_bytes);
+  const std::size_t bytes = 3 + kStates * sizeof(std::uint32_t) + words.size() + raw.size() + totals.tail_bytes;
+  if (bytes >= code.size()) return bytes;
+  ByteWriter writer(code);
+  writer.write(kind);
+  writer.write(classes_.tables.packed());
+  writer.write(encoder.states());
+  writer.write_all(words);
+  writer.write_all(std::span<const std::byte>(raw));
+  writer.write_all(std::span<const std::byte>(tails_).first(totals.tail_bytes));
+  return bytes;
+}
+
+}  // namespace thinwire::casq

@@ -1,0 +1,125 @@
+// The code of a chunk of casq:rate=: levels of one step, entropy-coded with static tables. docs/wire_format.md has its bytes,
+// docs/rate.md the method.
+//
+// Levels are split into planes of bits (kernels/level_planes.h). Planes that hold bits of one probability, as blocks' classes tell it,
+// go through a range coder (range_coder.h) eight bits at a time; signs and low bits are sent as they are.
+//
+// Passes: encoding reads the values once, and writes the residual if it is wanted; decoding writes, or reads and writes, its output once.
+// What is between stays in the second-level cache: about a third of a chunk's size at a bit an entry.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compressors/casq/block_classes.h"
+#include "compressors/casq/chunk_layout.h"
+#include "compressors/casq/coding_tables.h"
+#include "compressors/casq/range_coder.h"
+#include "kernels/level_planes.h"
+
+namespace thinwire::casq {
+
+constexpr std::size_t kMostChunkElements = 32768;
+
+// No code of n elements is longer; where it would be, values are sent as they are.
+constexpr std::size_t most_code_bytes(std::size_t n) { return 1 + n * sizeof(float); }
+
+struct EncodedChunk {
+  std::size_t bytes = 0;
+  bool finite = true;  // else the code and the residual are void
+};
+
+// Encodes chunks, one after another. Large; make one for each thread, and keep it.
+class ChunkEncoder {
+ public:
+  // Writes the code of at most kMostChunkElements values to the front of `code`, which has most_code_bytes() of them. `step` is from
+  // kernels::kLeastStep to kernels::kLargestStep. The residual is empty or becomes, entry by entry, value - decoded value; it is not the
+  // memory of the values. The same bytes on every SIMD target.
+  EncodedChunk encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual = {});
+
+  // About how many bits encode() would need, without a chunk's fixed cost, in half of its time. The values are finite.
+  double estimate_bits(std::span<const float> values, float step);
+
+ private:
+  static constexpr std::size_t kBlocks = kMostChunkElements / kernels::kLevelBlock;
+  static constexpr std::size_t kMostPlaneBytes = kMostChunkElements / 8;
+  // Planes, a rest of a byte each, what a last word may write beyond, and as many escapes.
+  static constexpr std::size_t kMostRunBytes = 2 * (kMostPlaneBytes * (1 + kernels::kUnaryPlanes) + 2 * kernels::kMagnitudes + 64);
+  static constexpr std::size_t kMostRuns = kDensities + kernels::kMagnitudes * kernels::kUnaryPlanes;
+
+  struct Run {
+    const CodingTable* table;
+    std::uint32_t begin, count;
+    std::uint32_t escapes_begin = 0, escapes = 0;
+  };
+
+  kernels::SplitTotals split(std::span<const float> values, float step, std::span<float> residual);
+  std::size_t write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code);
+  void code_block_classes();
+  void make_runs();
+  void add_density_run(std::size_t density, std::span<const std::uint16_t> members);
+  void add_unary_runs(std::size_t magnitude, std::span<const std::uint16_t> members);
+  void add_run(const CodingTable& table, std::size_t begin, std::size_t end);
+  void move_escapes(Run& run);
+  template <std::size_t kStates>
+  std::size_t write_code(ChunkKind kind, const kernels::SplitTotals& totals, std::span<std::byte> code);
+
+  std::size_t block_count_;
+  std::array<kernels::LevelBlock, kBlocks> blocks_;
+  std::array<std::array<kernels::PlaneString, kernels::kUnaryPlanes>, kBlocks> unary_;
+  std::array<std::byte, kernels::raw_capacity(kMostChunkElements)> raw_;
+  std::array<std::byte, kernels::tail_capacity(kMostChunkElements)> tails_;
+
+  std::array<std::uint8_t, kBlocks> densities_;
+  std::array<CodedClasses::Value, 2 * kBlocks> class_values_;
+  CodedClasses classes_;
+
+  std::size_t run_count_, run_bytes_;
+  std::array<Run, kMostRuns> runs_;
+  std::array<std::uint8_t, kMostRunBytes> coded_;  // the runs' bytes
+  std::array<std::uint16_t, kMostRunBytes + 2 * kBlocks + 1> words_;
+};
+
+// Decodes chunks, one after another: read() a code, then use its values. Large; make one for each thread, and keep it.
+class ChunkDecoder {
+ public:
+  // Reads and checks the code of n <= kMostChunkElements elements, whoever made it. Throws PayloadError; then there is nothing to use.
+  void read(std::span<const std::byte> code, std::size_t n);
+
+  // What was read last, of which out has the n elements: out = weight * value, or out += weight * value.
+  void store(float step, float weight, std::span<float> out) const;
+  void add(float step, float weight, std::span<float> out) const;
+
+ private:
+  static constexpr std::size_t kBlocks = kMostChunkElements / kernels::kLevelBlock;
+  static constexpr std::size_t kMostPlaneBytes = kMostChunkElements / 8;
+
+  void read_exact(std::span<const std::byte> rest);
+  template <std::size_t kStates>
+  void read_levels(std::span<const std::byte> rest);
+  template <class Decoder>
+  void read_classes(Decoder& decoder, ClassTables tables);
+  template <class Decoder>
+  void read_densities(Decoder& decoder);
+  template <class Decoder>
+  void read_unary(Decoder& decoder, std::size_t magnitude, std::span<std::uint16_t> members);
+  template <class Decoder>
+  void take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values);
+  void find_rest(const std::byte* begin, std::span<const std::byte> hidden);
+  void check_tails(std::size_t count, std::span<const std::byte> tails) const;
+
+  bool exact_;
+  std::size_t n_, block_count_;
+  std::array<kernels::JoinedBlock, kBlocks> blocks_;
+  std::array<std::uint8_t, kBlocks> densities_;
+  std::array<std::uint8_t, kMostPlaneBytes * (1 + kernels::kUnaryPlanes) + 64> planes_;
+  std::array<std::byte, most_code_bytes(kMostChunkElements) + kMostStates * sizeof(std::uint16_t) + kReadBeyond> code_;
+  std::array<float, kMostChunkElements> exact_values_;
+  const std::byte* end_;  // of the code, in code_
+  const std::byte* raw_;
+  const std::byte* tails_;
+};
+
+}  // namespace thinwire::casq

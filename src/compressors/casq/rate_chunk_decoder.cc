@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "compressors/casq/rate_chunk.h"
+#include "core/bytes.h"
+#include "thinwire/errors.h"
+
+namespace thinwire::casq {
+namespace {
+
+using kernels::BlockBits;
+using kernels::JoinedBlock;
+
+[[noreturn]] void refuse(const std::string& why) { throw PayloadError("a chunk's code " + why); }
+
+BlockBits plane_at(const std::uint8_t* bytes, bool inverted) {
+  BlockBits bits;
+  std::memcpy(bits.data(), bytes, sizeof bits);
+  if (inverted) bits = {~bits[0], ~bits[1]};
+  return bits;
+}
+BlockBits one_at(std::uint8_t place) {
+  BlockBits bits{};
+  bits[place / 64] = std::uint64_t{1} << (place % 64);
+  return bits;
+}
+
+std::size_t ones(const BlockBits& bits) { return static_cast<std::size_t>(std::popcount(bits[0]) + std::popcount(bits[1])); }
+
+// A class that is `folded` from the last one, of those from 1, or 0, to `largest`.
+std::uint8_t class_from(int last, std::uint8_t folded, int least, int largest) {
+  const int found = last + unfold(folded);
+  if (found < least || found > largest) refuse("has a block of class " + std::to_string(found) + ", which there is not");
+  return static_cast<std::uint8_t>(found);
+}
+
+}  // namespace
+
+void ChunkDecoder::read(std::span<const std::byte> code, std::size_t n) {
+  n_ = n;
+  block_count_ = kernels::level_blocks(n);
+  exact_ = false;
+  ByteReader reader(code, "a chunk's code");
+  const auto kind = reader.read<ChunkKind>();
+  const auto rest = code.subspan(1);
+  if (code.size() > most_code_bytes(n)) refuse("has " + std::to_string(code.size()) + " bytes, more than its values");
+  switch (kind) {
+    case ChunkKind::kZeros:
+      reader.expect_end();
+      std::fill_n(blocks_.begin(), block_count_, JoinedBlock{});
+      return;
+    case ChunkKind::kExact: return read_exact(rest);
+    case ChunkKind::kOneState: return read_levels<1>(rest);
+    case ChunkKind::kTwoStates: return read_levels<2>(rest);
+    case ChunkKind::kFourStates: return read_levels<4>(rest);
+  }
+  refuse("is of kind " + std::to_string(static_cast<int>(kind)) + ", which there is not");
+}
+
+void ChunkDecoder::read_exact(std::span<const std::byte> rest) {
+  ByteReader reader(rest, "a chunk's code");
+  reader.read_into(std::span(exact_values_).first(n_));
+  reader.expect_end();
+  if (!std::all_of(exact_values_.begin(), exact_values_.begin() + static_cast<std::ptrdiff_t>(n_), [](float x) { return std::isfinite(x); }))
+    refuse("has a value that is not finite");
+  exact_ = true;
+}
+
+template <std::size_t kStates>
+void ChunkDecoder::read_levels(std::span<const std::byte> rest) {
+  ByteReader reader(rest, "a chunk's code");
+  const auto tables = reader.read<std::uint16_t>();
+  if (tables >= kClassTablesEnd) refuse("chooses tables that there are not");
+  std::array<std::uint32_t, kStates> states;
+  reader.read_into(std::span<std::uint32_t>(states));
+  for (const std::uint32_t state : states)
+    if (state < kLeastState || state >> 31 != 0) refuse("has a state that none ends in");
+
+  // Before the words is room for what their states hid of what follows them.
+  std::byte* const words = code_.data() + kMostStates * sizeof(std::uint16_t);
+  std::copy(rest.end() - static_cast<std::ptrdiff_t>(reader.left()), rest.end(), words);
+  end_ = words + reader.left();
+  std::memset(words + reader.left(), 0, kReadBeyond);
+  RangeDecoder<kStates> decoder(states, words);
+  read_classes(decoder, ClassTables::unpack(tables));
+  read_densities(decoder);
+  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(block_count_, [&](std::size_t b) { return blocks_[b].magnitude; });
+  for (std::size_t magnitude = 1; magnitude < kernels::kMagnitudes; ++magnitude)
+    if (!by_magnitude[magnitude].empty()) read_unary(decoder, magnitude, by_magnitude[magnitude]);
+
+  std::array<std::uint16_t, kStates> hidden;
+  for (std::size_t s = 0; s < kStates; ++s) {
+    if (decoder.states()[s] >> 16 != 1) refuse("does not end as it began");
+    hidden[s] = static_cast<std::uint16_t>(decoder.states()[s]);
+  }
+  find_rest(decoder.next(), std::as_bytes(std::span(hidden)));
+}
+
+template <class Decoder>
+void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
+  const CodingTables& tables = coding_tables();
+  ClassContext context;
+  std::size_t taken = 0;
+  const auto take = [&](unsigned of) {
+    const std::uint8_t value = decoder.take(taken++ % Decoder::kStateCount, class_table(tables, chosen, of));
+    if (decoder.next() > end_) refuse("ends within its classes");
+    return value;
+  };
+  for (std::size_t b = 0; b < block_count_; ++b) {
+    JoinedBlock& block = blocks_[b];
+    block.nonzero = {};
+    block.magnitude = block.planes = densities_[b] = 0;
+    const std::uint8_t folded = take(context.after_others ? 1 : 0);
+    context.after_others = folded != 0;
+    if (folded == 0) continue;
+    densities_[b] = context.density = class_from(context.density, static_cast<std::uint8_t>(folded - 1), 1, kDensities - 1);
+    block.magnitude = context.magnitude = class_from(context.magnitude, take(2), 0, kernels::kMagnitudes - 1);
+  }
+}
+
+template <class Decoder>
+void ChunkDecoder::take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values) {
+  constexpr std::size_t kAtOnce = 64;
+  for (auto left = values; !left.empty(); left = left.subspan(std::min(kAtOnce, left.size()))) {
+    decoder.take_some(table, left.first(std::min(kAtOnce, left.size())));
+    if (decoder.next() > end_) refuse("ends within its planes");
+  }
+  if (!table.escapes) return;
+  std::array<std::uint8_t, kAtOnce> escaped;
+  auto next = values.begin();
+  const auto count = static_cast<std::size_t>(std::count(values.begin(), values.end(), kEscape));
+  for (std::size_t begin = 0; begin < count; begin += kAtOnce) {
+    const auto some = std::span(escaped).first(std::min(kAtOnce, count - begin));
+    decoder.take_some(coding_tables().byte, some);
+    if (decoder.next() > end_) refuse("ends within its planes");
+    for (const std::uint8_t value : some) {
+      next = std::find(next, values.end(), kEscape);
+      *next++ = value;
+    }
+  }
+}
+
+template <class Decoder>
+void ChunkDecoder::read_densities(Decoder& decoder) {
+  Grouped<kDensities, kBlocks> by_density(block_count_, [&](std::size_t b) { return densities_[b]; });
+  for (std::size_t density = 1; density < kDensities; ++density) {
+    const auto members = by_density[density];
+    const auto values = std::span(planes_).first(members.size() * density_bytes(density));
+    take_run(decoder, density_table(coding_tables(), density), values);
+    const std::uint8_t* next = values.data();
+    for (const std::uint16_t b : members) {
+      blocks_[b].nonzero = density == 1 ? one_at(*next) : plane_at(next, kDensityCodings[density].inverted);
+      next += density_bytes(density);
+    }
+  }
+  const std::size_t in_last = n_ - (block_count_ - 1) * kernels::kLevelBlock;
+  const BlockBits& last = blocks_[block_count_ - 1].nonzero;
+  if (in_last < 64 ? last[0] >> in_last != 0 || last[1] != 0 : in_last < 128 && last[1] >> (in_last - 64) != 0)
+    refuse("has levels beyond its last value");
+}
+
+template <class Decoder>
+void ChunkDecoder::read_unary(Decoder& decoder, std::size_t magnitude, std::span<std::uint16_t> members) {
+  PlaneRuns runs(magnitude);
+  kernels::PlaneTotals totals{members.size(), 0};
+  for (const std::uint16_t b : members) totals.set += ones(blocks_[b].nonzero);
+  for (std::size_t plane = 0; plane < kernels::kUnaryPlanes && totals.set > 0; ++plane) {
+    runs.next(totals.set);
+    take_run(decoder, runs.table(coding_tables()), std::span(planes_).subspan(runs.begin(), runs.end() - runs.begin()));
+    totals = kernels::join_plane(blocks_, members.first(totals.active), plane, std::as_bytes(std::span(planes_)).data(), runs.begin_bit());
+  }
+}
+
+// What follows the words: signs and low bits, of which the states hid the first bytes, and tails.
+void ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> hidden) {
+  const kernels::JoinTotals totals = kernels::count_joined(std::span(blocks_).first(block_count_));
+  const std::size_t raw_bytes = (totals.raw_bits + 7) / 8, here = raw_bytes - std::min(raw_bytes, hidden.size());
+  if (static_cast<std::size_t>(end_ - begin) < here) refuse("ends within its signs and low bits");
+  std::byte* const raw = code_.data() + (begin - code_.data()) - hidden.size();
+  std::copy(hidden.begin(), hidden.end(), raw);
+  raw_ = raw;
+  tails_ = begin + here;
+  check_tails(totals.tails, {tails_, end_});
+}
+
+void ChunkDecoder::check_tails(std::size_t count, std::span<const std::byte> tails) const {
+  ByteReader reader(tails, "a chunk's tails");
+  for (; count > 0; --count)
+    if (reader.read<std::uint8_t>() == kernels::kExactTail && !std::isfinite(reader.read<float>()))
+      refuse("has a value that is not finite");
+  reader.expect_end();
+}
+
+void ChunkDecoder::store(float step, float weight, std::span<float> out) const {
+  if (!exact_) return kernels::join_levels(std::span(blocks_).first(block_count_), raw_, tails_, step, weight, out);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = weight * exact_values_[i];
+}
+
+void ChunkDecoder::add(float step, float weight, std::span<float> out) const {
+  if (!exact_) return kernels::join_levels_add(std::span(blocks_).first(block_count_), raw_, tails_, step, weight, out);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * exact_values_[i];
+}
+
+}  // namespace thinwire::casq

@@ -1,0 +1,83 @@
+#include "compressors/casq/rate_control.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace thinwire::casq {
+namespace {
+
+constexpr double kChunkBits = 8 * 11;  // kind, tables, and what states cost beyond what they hide
+constexpr double kNearEnough = 0.005;
+constexpr double kLeastStride = 1e-3;
+constexpr int kMostTrials = 40;
+constexpr double kMostMissed = 8, kMostCorrection = 64, kTrust = 0.7;
+
+// A step, by its logarithm to base 2, and the rate found there; 0 for none.
+struct Trial {
+  double step, rate;
+};
+
+float limited(double step) {
+  return static_cast<float>(std::clamp(step, double{kernels::kLeastStep}, double{kernels::kLargestStep}));
+}
+
+double largest_of(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
+}  // namespace
+
+void append_sample(std::span<const float> values, std::size_t every, std::vector<float>& sample) {
+  for (std::size_t begin = 0; begin < values.size(); begin += every * kSampleRun) {
+    const auto run = values.subspan(begin, std::min(kSampleRun, values.size() - begin));
+    sample.insert(sample.end(), run.begin(), run.end());
+  }
+}
+
+double estimated_rate(std::span<const float> sample, float step, ChunkEncoder& encoder) {
+  double bits = 0;
+  for (std::size_t begin = 0; begin < sample.size(); begin += kMostChunkElements)
+    bits += encoder.estimate_bits(sample.subspan(begin, std::min(kMostChunkElements, sample.size() - begin)), step);
+  return bits / static_cast<double>(sample.size()) + kChunkBits / kMostChunkElements;
+}
+
+// The rate falls as the step grows. Strides that double find two steps around the wanted one, in logarithms; then straight lines
+// between them come nearer, or halves where lines are slow.
+float choose_step(std::span<const float> sample, double rate, ChunkEncoder& encoder, float guess) {
+  const double largest = largest_of(sample);
+  if (largest == 0) return 0;
+  const double least_step = std::log2(double{kernels::kLeastStep}), most_step = std::log2(double{kernels::kLargestStep});
+  Trial low{least_step, 0}, high{std::clamp(std::log2(largest) + 1, least_step, most_step), 0};  // nothing is left at high
+  double next = std::clamp(guess > 0 ? std::log2(double{guess}) : high.step - 6, low.step, high.step), stride = 1;
+  for (int trial = 0; trial < kMostTrials; ++trial) {
+    const double taken = estimated_rate(sample, limited(std::exp2(next)), encoder);
+    if (std::fabs(taken - rate) <= kNearEnough * rate || high.step - low.step < kLeastStride) break;
+    (taken > rate ? low : high) = {next, taken};
+    if (low.rate == 0 || high.rate == 0) {
+      next = taken > rate ? std::min(high.step, next + stride) : std::max(low.step, next - stride);
+      stride *= 2;
+      if (next == low.step || next == high.step) next = (low.step + high.step) / 2;
+    } else {
+      const double share = trial % 3 == 2 ? 0.5 : std::clamp((low.rate - rate) / (low.rate - high.rate), 0.05, 0.95);
+      next = low.step + (high.step - low.step) * share;
+    }
+  }
+  return limited(std::exp2(next));
+}
+
+float RateControl::choose(std::span<const float> sample, double rate, ChunkEncoder& encoder) {
+  const float step = choose_step(sample, rate, encoder, step_);
+  if (step == 0) return step_;
+  if (taken_ > 0) {
+    const double foretold = wanted_ == rate ? step : choose_step(sample, wanted_, encoder, step);
+    const double missed = foretold / choose_step(sample, std::min(taken_, kMostMissed * wanted_), encoder, step);
+    correction_ = std::clamp(correction_ * std::pow(missed, kTrust), 1 / kMostCorrection, kMostCorrection);
+  }
+  wanted_ = rate;
+  taken_ = 0;
+  return step_ = limited(correction_ * step);
+}
+
+}  // namespace thinwire::casq

@@ -1,0 +1,89 @@
+#include "compressors/casq/rate_control.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace thinwire::casq {
+namespace {
+
+ChunkEncoder& encoder() {
+  static const auto made = std::make_unique<ChunkEncoder>();
+  return *made;
+}
+
+// Blocks' scales wander, and all of them change with `scale`.
+std::vector<float> gradient(std::size_t n, double spread, double scale, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<float> values(n);
+  double wandering = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i % 128 == 0) wandering = 0.9 * wandering + spread * normal(random);
+    values[i] = static_cast<float>(scale * std::exp(wandering) * normal(random));
+  }
+  return values;
+}
+
+double rate_of(std::span<const float> values, float step) {
+  std::vector<std::byte> code(most_code_bytes(kMostChunkElements));
+  double bits = 0;
+  for (std::size_t begin = 0; begin < values.size(); begin += kMostChunkElements)
+    bits += 8.0 * static_cast<double>(encoder().encode(values.subspan(begin, std::min(kMostChunkElements, values.size() - begin)), step, code).bytes);
+  return bits / static_cast<double>(values.size());
+}
+
+TEST(RateControl, AStepMeetsTheRateOfItsSample) {
+  for (const double spread : {0.0, 0.5, 1.5})
+    for (const double scale : {1e-30, 1e-3, 1.0, 1e20})
+      for (const double rate : {0.05, 0.25, 1.0, 4.0, 8.0}) {
+        const std::vector<float> values = gradient(65536, spread, scale, 1);
+        for (const float guess : {0.0F, static_cast<float>(scale), kernels::kLeastStep}) {
+          const float step = choose_step(values, rate, encoder(), guess);
+          EXPECT_NEAR(rate_of(values, step) / rate, 1, 0.03) << "spread " << spread << ", scale " << scale << ", rate " << rate;
+        }
+      }
+}
+
+TEST(RateControl, ASampleTellsTheRateOfTheWhole) {
+  for (const double rate : {0.1, 1.0}) {
+    const std::vector<float> values = gradient(1 << 20, 0.2, 1, 2);
+    std::vector<float> sample;
+    append_sample(values, 16, sample);
+    EXPECT_EQ(sample.size(), values.size() / 16);
+    EXPECT_NEAR(rate_of(values, choose_step(sample, rate, encoder())) / rate, 1, 0.1);
+  }
+}
+
+TEST(RateControl, WhatTellsNothingLeavesTheStep) {
+  EXPECT_EQ(choose_step({}, 1, encoder()), 0);
+  EXPECT_EQ(choose_step(std::vector<float>(1000), 1, encoder()), 0);
+  RateControl control;
+  const float step = control.choose(gradient(4096, 0.5, 1, 3), 1, encoder());
+  EXPECT_GT(step, 0);
+  EXPECT_EQ(control.choose(std::vector<float>(1000), 1, encoder()), step);
+}
+
+// Steps are chosen by a sample of parameters that take fewer bits than the others.
+TEST(RateControl, LearnsWhatASampleDoesNotShow) {
+  RateControl control;
+  double all = 0;
+  for (std::uint32_t step = 0; step < 12; ++step) {
+    const double scale = 1 + 0.3 * std::sin(step);
+    const std::vector<float> sample = gradient(131072, 0.05, scale, 2 * step), rest = gradient(65536, 0.05, 2 * scale, 2 * step + 1);
+    const double taken = rate_of(rest, control.choose(sample, 0.5, encoder()));
+    control.took(taken);
+    if (step == 0) { EXPECT_GT(taken, 0.75); }
+    if (step >= 4) {
+      EXPECT_NEAR(taken / 0.5, 1, 0.1) << "in step " << step;
+      all += taken / 8;
+    }
+  }
+  EXPECT_NEAR(all / 0.5, 1, 0.04);
+}
+
+}  // namespace
+}  // namespace thinwire::casq
