@@ -249,13 +249,7 @@ class Exchanged {
   std::vector<float> values = std::vector<float>(kPiece), mean = values;
 };
 
-void commit_in_one_pass(Exchanged& all, std::size_t begin, std::size_t size) {
-  const std::span codes = all.codes_of(begin, size);
-  const std::span residual = std::span(all.residual).subspan(begin, size);
-  look_up_and_commit(codes, Exchanged::kBits, {codes[0].packed, Exchanged::kNegated}, 0.5F, 0.25F,
-                     std::span(all.gradient).subspan(begin, size), residual, residual);
-}
-void commit_step_by_step(Exchanged& all, std::size_t begin, std::size_t size) {
+void commit_codes(Exchanged& all, std::size_t begin, std::size_t size) {
   const std::span codes = all.codes_of(begin, size);
   const std::span gradient = std::span(all.gradient).subspan(begin, size), residual = std::span(all.residual).subspan(begin, size);
   const std::span values = std::span(all.values).first(size), mean = std::span(all.mean).first(size);
@@ -269,8 +263,7 @@ void time_commit(benchmark::State& state) {
   Exchanged all(static_cast<std::size_t>(state.range(0)));
   time_per_float(state, kElements, [&] { for_each_piece(kElements, [&](std::size_t begin, std::size_t size) { kCommit(all, begin, size); }); });
 }
-BENCHMARK(time_commit<commit_in_one_pass>)->Name("commit_in_one_pass")->RangeMultiplier(2)->Range(1, 8);
-BENCHMARK(time_commit<commit_step_by_step>)->Name("commit_step_by_step")->RangeMultiplier(2)->Range(1, 8);
+BENCHMARK(time_commit<commit_codes>)->Name("commit")->RangeMultiplier(2)->Range(1, 8);
 
 // Two ways of error feedback at 2 bits, each worker's own encoding and four workers' codes. The old one changes gradient and residual
 // when it encodes; the new one changes them when it has all codes.
@@ -303,8 +296,7 @@ void time_feedback(benchmark::State& state) {
   });
 }
 BENCHMARK(time_feedback<encode_in_place, decode_in_place>)->Name("feedback_in_place");
-BENCHMARK(time_feedback<encode_beside, commit_in_one_pass>)->Name("feedback_committed_at_decode");
-BENCHMARK(time_feedback<encode_beside, commit_step_by_step>)->Name("feedback_committed_step_by_step");
+BENCHMARK(time_feedback<encode_beside, commit_codes>)->Name("feedback_committed_at_decode");
 
 // An embedding of 50,000 rows of 256, of which 5 % are used: to find them, and to pack them.
 constexpr std::size_t kRows = 50'000, kRow = 256, kEvery = 20;

@@ -58,10 +58,4 @@ struct CodedLevels {
 void look_up_sum(std::span<const Coded> codes, int bits, std::span<float> out);
 void look_up_sum(std::span<const CodedLevels> codes, int bits, std::span<float> out);
 
-// Error feedback's last step for floats, in one pass over memory. `own` is one of the codes with its table negated:
-// next <- (scale * gradient + residual) + own; then gradient <- factor * sum of codes. The bits of open(), look_up_add(),
-// look_up_sum() and commit(). `next` may be the memory of `residual`. Pre: there is a worker.
-void look_up_and_commit(std::span<const Coded> codes, int bits, const Coded& own, float scale, float factor, std::span<float> gradient,
-                        std::span<const float> residual, std::span<float> next);
-
 }  // namespace thinwire::kernels

@@ -102,35 +102,6 @@ void look_up_sum_of(std::span<const Coded> codes, int bits, std::span<float> out
   });
 }
 
-// Adds a worker's own entries to what it sent, and puts the mean in the gradient's place.
-template <std::size_t kBits>
-struct Exchanging {
-  Table<kBits> own;
-  float scale, factor;
-  HWY_INLINE void operator()(const float* means, const std::byte* planes, const float* residuals, float* next, float* gradients) const {
-    const CodesOfGroup<kBits> codes(planes);
-    for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      const Vector<float> sent = hn::Add(hn::Mul(hn::Set(Tag<float>(), scale), load(gradients, i)), load(residuals, i));
-      store(hn::Add(sent, own[codes[i]]), next, i);
-      store(hn::Mul(hn::Set(Tag<float>(), factor), load(means, i)), gradients, i);
-    }
-  }
-};
-
-void look_up_and_commit(std::span<const Coded> codes, int bits, const Coded& own, float scale, float factor, std::span<float> gradient,
-                        std::span<const float> residual, std::span<float> next) {
-  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    const Exchanging<constant()> exchanging{Table<constant()>(own.table), scale, factor};
-    float means[kBlockElements];
-    for_each_block(gradient.size(), [&](std::size_t first, std::size_t count) HWY_ATTR {
-      const auto block = std::span(means).first(count);
-      look_up_block<constant()>(codes, first, block);
-      for_each_group(count, exchanging, Column(std::span<const float>(block)), PackedCodes<constant()>(own.packed.subspan(first / 8 * constant())),
-                     Column(residual.subspan(first, count)), Column(next.subspan(first, count)), Column(gradient.subspan(first, count)));
-    });
-  });
-}
-
 // Dispatch tables want functions, not templates.
 void look_up(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out) {
   look_up_with<Replace>(Coded{packed, table}, bits, out);
@@ -157,7 +128,6 @@ namespace thinwire::kernels {
 
 HWY_EXPORT(look_up_sum);
 HWY_EXPORT(compute_sum);
-HWY_EXPORT(look_up_and_commit);
 HWY_EXPORT(look_up);
 HWY_EXPORT(look_up_add);
 HWY_EXPORT(compute);
@@ -182,10 +152,6 @@ void look_up_sum(std::span<const Coded> codes, int bits, std::span<float> out) {
 void look_up_sum(std::span<const CodedLevels> codes, int bits, std::span<float> out) {
   if (codes.empty()) return std::fill(out.begin(), out.end(), 0.0f);
   HWY_DYNAMIC_DISPATCH(compute_sum)(codes, bits, out);
-}
-void look_up_and_commit(std::span<const Coded> codes, int bits, const Coded& own, float scale, float factor, std::span<float> gradient,
-                        std::span<const float> residual, std::span<float> next) {
-  HWY_DYNAMIC_DISPATCH(look_up_and_commit)(codes, bits, own, scale, factor, gradient, residual, next);
 }
 
 }  // namespace thinwire::kernels

@@ -223,27 +223,6 @@ TEST_P(CodesTest, LookUpSumOfNobodyIsZero) {
   EXPECT_EQ(sum, std::vector<float>(33, 0.0F));
 }
 
-TEST_P(CodesTest, LookUpAndCommitIsWhatItsStepsAre) {
-  for_each_workers([](const WorkersCodes& workers, std::size_t n, int bits, std::size_t offset) {
-    std::vector<float> negated = workers.tables.back();
-    for (float& entry : negated) entry = -entry;
-    const Coded own{workers.coded.back().packed, negated};
-    const std::vector<float> before = normal_values(n, 6), residual = normal_values(n, 7);
-    std::vector<float> values(n), left(n), mean(n);
-    open(before, 0.37F, residual, values);
-    look_up_add(own.packed, bits, own.table, values);
-    commit(looked_up_one_after_another(workers.coded, bits, n), 0.21F, values, mean, left);
-
-    Buffer<float> gradient(before, offset), next(n, offset), gradient_again(before), in_place(residual);
-    look_up_and_commit(workers.coded, bits, own, 0.37F, 0.21F, gradient.span(), residual, next.span());
-    look_up_and_commit(workers.coded, bits, own, 0.37F, 0.21F, gradient_again.span(), in_place.span(), in_place.span());
-    for (const auto& means : {gradient.span(), gradient_again.span()}) EXPECT_EQ(bits_of(means), bits_of(mean));
-    for (const auto& residuals : {next.span(), in_place.span()}) EXPECT_EQ(bits_of(residuals), bits_of(left));
-    EXPECT_TRUE(gradient.untouched_before());
-    EXPECT_TRUE(next.untouched_before());
-  });
-}
-
 std::vector<float> even_thresholds(int bits) {
   std::vector<float> thresholds;
   const int clusters = 1 << bits;
