@@ -38,7 +38,7 @@ const std::vector<Good>& good_files() {
       {"sparcml", "sparcml", {2 * 3 * 4, 2 * 8 * 64, 16, 2 * 8 * 70}},
       {"omnireduce", "omnireduce:block=16", {16, 2 * (8 + 12), 2 * 4 * 78, 2 * 4 * 78}},
       {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
-      {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {2 * 4, 4 * (60 + 3)}},  // fields of 5 bits, 6 in a word
+      {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {3 * 4, 4 * (60 + 3)}},  // norms and a head; fields of 5 bits, 6 in a word
   };
   return files;
 }

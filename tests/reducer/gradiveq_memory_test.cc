@@ -173,7 +173,8 @@ TEST_P(GradiveqResized, GoesOnInEveryPhase) {
       const double error = relative_error(means[0], gradient(step));
       if (GetParam().kind.find("rate") == std::string::npos) {
         EXPECT_EQ(sent, expected);
-        EXPECT_LE(error, 1.1 * relative_error(reference[0], gradient(step)) + 1e-9);
+        // Components that follow every step depend on how sums of other numbers of workers are rounded.
+        EXPECT_LE(error, 1.5 * relative_error(reference[0], gradient(step)) + 1e-9);
       } else {
         EXPECT_LT(error, 0.05);  // bits may have been divided for others
       }
