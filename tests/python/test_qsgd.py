@@ -75,7 +75,7 @@ def test_levels_add_up_with_a_shared_norm(norm, bits, workers):
     total = sum(round_randomly(gradient, steps, 5, rank, levels) for rank, gradient in enumerate(gradients))
     numpy.testing.assert_array_equal(mean, total.astype(numpy.float32) * (numpy.float32(1 / workers) * steps))
     fields = 32 // int(2 * workers * LEVELS[bits]).bit_length()
-    assert figures["payload_bytes"] == 4 * 3 + 4 * -(-1300 // fields)
+    assert figures["payload_bytes"] == 4 * (3 + 1) + 4 * -(-1300 // fields)  # steps, and whether all is finite
     assert figures["rounds"] == 2
 
 

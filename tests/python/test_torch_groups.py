@@ -7,6 +7,7 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from small_models import ddp, train
+from thinwire.torch import lane_groups
 from worker_pool import WorkerPool, pool
 
 ROUNDS = 50
@@ -70,3 +71,9 @@ def test_a_models_group_may_be_a_part_of_the_world(own_pool):
 
 def test_parts_of_the_world_attach_and_close_again_and_again(own_pool):
     own_pool(4).run(check_rounds)
+
+
+@pytest.mark.parametrize("config", ["cuda:nccl", "cpu:gloo,cuda:nccl"])
+def test_lanes_are_gloos_where_the_model_is_nccls(monkeypatch, config):
+    monkeypatch.setattr(dist, "get_backend_config", lambda group: config)
+    assert lane_groups._backend_of(None) == "gloo"

@@ -53,7 +53,8 @@ def attach(
         else by the number of workers.
     measure_every: the compression error is measured at every so many steps; 0: never. The default shares no factor with
         the periods at which compressors train, so that what is measured is of every age.
-    backend: of the lanes' process groups; None: that of the model's. "gloo" spares a way through the GPU under NCCL.
+    backend: of the lanes' process groups; None: that of the model's, but Gloo in place of NCCL, as buckets travel from host memory, and
+        lanes launch their collectives in no common order.
 
     Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
     choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.

@@ -56,7 +56,13 @@ def _agreed_token(group: dist.ProcessGroup) -> str:
 
 
 def _backend_of(group: dist.ProcessGroup) -> str:
-    """In the form new_group() takes: one name where all devices have the same."""
+    """In the form new_group() takes: one name where all devices have the same.
+
+    Not NCCL: buckets are in host memory anyway, and several communicators that threads use at once need one order of their launches
+    on all workers, which lanes do not have.
+    """
     config = dist.get_backend_config(group)
     names = {entry.partition(":")[2] for entry in config.split(",")}
+    if "nccl" in names:
+        return "gloo"
     return names.pop() if len(names) == 1 else config

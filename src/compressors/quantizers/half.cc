@@ -64,19 +64,19 @@ Exchange Half::exchange(Work& work, Context& context) const {
   const std::size_t longest = longest_piece(work);
   const auto buffers = context.scratch().take<float>(longest * context.threads().threads());
   Head head(work, context.scratch());
-  const auto message = context.scratch().take<std::uint16_t>(work.elements + head.numbers());
+  const auto message = context.scratch().take<std::uint16_t>(work.elements + (work.feedback ? head.numbers() : 0));
   const auto halves = message.first(work.elements), news = message.subspan(work.elements);
   for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
     const auto values = buffers.subspan(thread * longest, piece.elements());
     head.note(i, read_values(piece, work, values));
     format_->to(values, 1.0f / workers, halves.subspan(piece.offset, piece.elements()));
   });
-  head.write(news, format_->one);
+  if (work.feedback) head.write(news, format_->one);
   Await round = context.sum(message, type_);
   co_await round;
 
   context.enter(Phase::kDecode);
-  head.read<std::uint16_t>(news);
+  if (work.feedback) head.read<std::uint16_t>(news);
   if (!head.finite() || !means_fit(halves, work, context)) {
     context.any_non_finite = true;
     co_return;

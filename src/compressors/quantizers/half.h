@@ -1,7 +1,7 @@
 // bf16 and fp16: values are divided by the world size, rounded to 16 bits and summed by all-reduce. One round, 16 bits an
 // element, one pass each way. Dividing first keeps fp16's sum from overflowing; a single value beyond 65504 times the world
-// size becomes infinite. 16 bits a message more tell whether it is finite, and with feedback 16 a chunk whether any worker used
-// it. The sum is rounded by the engine at every addition, which no residual sees. Without feedback means are written before the
+// size becomes infinite. With feedback 16 bits a message more tell whether it is finite, and 16 a chunk whether any worker
+// used it. The sum is rounded by the engine at every addition, which no residual sees. Without feedback means are written before the
 // commit point: if a peer is lost in a later message of the bucket, gradients are lost too.
 #pragma once
 

@@ -53,19 +53,20 @@ Exchange None::exchange(Work& work, Context& context) const {
     co_return;
   }
   Head head(work, context.scratch());
-  const auto message = context.scratch().take<float>(work.elements + head.numbers());
+  // Without residuals nobody asks what was used, and a NaN stays one in the sum.
+  const auto message = context.scratch().take<float>(work.elements + (work.feedback ? head.numbers() : 0));
   const auto values = message.first(work.elements), news = message.subspan(work.elements);
   for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
     const kernels::Opened opened = read_values(piece, work, values.subspan(piece.offset, piece.elements()));
     head.note(i, opened);
     if (work.measured) work.report.energies[i] = static_cast<double>(opened.sum.sum_squares);
   });
-  head.write(news, 1.0f);
+  if (work.feedback) head.write(news, 1.0f);
   Await round = context.sum(message);
   co_await round;
 
   context.enter(Phase::kDecode);
-  head.read<float>(news);
+  if (work.feedback) head.read<float>(news);
   if (!head.finite() || !divide_sums(values, work, context)) {
     context.any_non_finite = true;
     co_return;
