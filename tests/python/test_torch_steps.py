@@ -34,7 +34,7 @@ def check_first_bucket_skipped():
             assert attachment.stats()["steps"] == step + 1
         attachment._lanes.failure.error = ValueError("a lane's")  # a failure is noticed at the next step's begin
         try:
-            attachment._begin_step()
+            attachment._enter_step()
         except StateError:
             return
     raise AssertionError("the step began")
