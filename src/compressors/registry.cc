@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compressors/casq/casq.h"
+#include "compressors/casq/casq_rate.h"
 #include "compressors/gradiveq/gradiveq.h"
 #include "compressors/gradiveq/gradiveq_follow.h"
 #include "compressors/quantizers/half.h"
@@ -100,6 +101,35 @@ CasqOptions casq_options(const SpecValues& values) {
   return options;
 }
 
+// Parameters of fixed-length codes mean nothing where a rate is given, and the other way round.
+void check_casq_rate(const SpecValues& values, const CompressorInfo& info) {
+  const bool has_rate = values.real("rate") > 0;
+  if (has_rate && values.real("rate") < 0.05)
+    throw ArgumentError("compressor 'casq': rate=" + values.choice("rate") + " is not allowed; it takes 0 or a number from 0.05 to 8");
+  for (const SpecParameter& parameter : info.parameters) {
+    const bool of_rate = parameter.name == "second" || parameter.name == "weight";
+    const bool of_both = parameter.name == "rate" || parameter.name == "feedback" || parameter.name == "reduce";
+    if (of_both || of_rate == has_rate || values.choice(parameter.name) == parameter.default_value) continue;
+    throw ArgumentError("compressor 'casq': " + parameter.name + "=" + values.choice(parameter.name) +
+                        (has_rate ? " means nothing with rate=: entropy-coded levels have no clusters to choose; leave one of the two out"
+                                  : " means nothing without rate=; give one, as in casq:rate=1"));
+  }
+}
+
+CasqRateOptions casq_rate_options(const SpecValues& values) {
+  const double rate = values.real("rate"), second = values.real("second");
+  return {.rate = rate, .second = second > 0 ? second : rate, .weight = values.real("weight"), .reduce = reduce_of(values.choice("reduce"))};
+}
+
+Row casq();
+
+Made make_casq(const SpecValues& values) {
+  static const CompressorInfo info = casq().info;
+  check_casq_rate(values, info);
+  if (values.real("rate") > 0) return std::make_unique<CasqRate>(casq_rate_options(values));
+  return std::make_unique<Casq>(casq_options(values));
+}
+
 Row casq() {
   return {{.name = "casq",
            .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
@@ -121,9 +151,13 @@ Row casq() {
                                  "how clusters share buckets: for the least error, or by a published weight"),
                           real("tail", "0", 0, 0.5,
                                "share of each sign's values in a cluster of their own, as published with 0.05; 0: none"),
+                          real("rate", "0", 0, 8,
+                               "bits an entry, all counted: entropy-coded levels of one step for all parameters; 0: 2^bits clusters"),
+                          real("second", "0", 0, 8, "with rate= and reduce=scatter, bits an entry of means; 0: as rate"),
+                          real("weight", "0", 0, 1, "with rate=, parameters' steps are as their root mean square to this power"),
                           feedback("on"), reduce()},
            .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
-          [](const SpecValues& values, Made) -> Made { return std::make_unique<Casq>(casq_options(values)); }};
+          [](const SpecValues& values, Made) -> Made { return make_casq(values); }};
 }
 
 SpecParameter block(const char* default_value, double minimum) {

@@ -116,10 +116,10 @@ Exchange gather_varied(std::span<const std::byte> mine, PayloadLengths lengths, 
 }
 
 Exchange scatter_varied(std::span<const std::span<const std::byte>> shards, PayloadLengths lengths,
-                        std::span<std::span<const std::byte>> payloads, Context& context) {
+                        std::span<std::span<const std::byte>> payloads, std::size_t& longest, Context& context) {
   const std::size_t workers = payloads.size();
   const Blocks own(lengths, workers, context.scratch()), received(lengths, workers, context.scratch());
-  std::size_t longest = 0;
+  longest = 0;
   for (const auto shard : shards) longest = std::max(longest, shard.size());
   for (std::size_t rank = 0; rank < workers; ++rank) own.write(rank, shards[rank], longest);
   Await first = context.scatter(own.all(), received.all());

@@ -28,8 +28,9 @@ struct PayloadLengths {
 Exchange gather_varied(std::span<const std::byte> mine, PayloadLengths lengths, std::span<std::span<const std::byte>> payloads,
                        Context& context);
 
-// Sends shards[r] to worker r and fills payloads[r] with what worker r has sent to this one (in the lane's scratch).
+// Sends shards[r] to worker r and fills payloads[r] with what worker r has sent to this one (in the lane's scratch). longest: out, of
+// all that any worker has sent to any other; it and what the others refer to outlive the exchange.
 Exchange scatter_varied(std::span<const std::span<const std::byte>> shards, PayloadLengths lengths,
-                        std::span<std::span<const std::byte>> payloads, Context& context);
+                        std::span<std::span<const std::byte>> payloads, std::size_t& longest, Context& context);
 
 }  // namespace thinwire

@@ -149,7 +149,7 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
       new Reduction::State(memory, impl_->ground, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
   state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
   Step& step = impl_->in_step ? impl_->step : memory.own_step;
-  step.enter(gradients, impl_->ground);
+  step.enter(gradients, impl_->in_step, impl_->ground);
   state->step = &step;
   state->exchange = reduce_bucket({impl_->ground, plan, memory, step, state->context, state->counters, loss_scale,
                                    impl_->options.measure_every});

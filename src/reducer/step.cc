@@ -38,12 +38,28 @@ void fill_with_nan(const ParameterGradient& gradient, ThreadPool& threads) {
   for_each_part_of(all, threads, [&](std::uint64_t first, std::uint64_t count, std::size_t) { fill_part(all.part(first, count)); });
 }
 
-void Step::enter(std::span<const ParameterGradient> gradients, const StepGround& ground) {
+void Step::plan(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground) {
+  for (const ChosenCompressor* chosen : ground.policy.all()) {
+    memories_.clear();
+    const auto add = [&](std::size_t parameter) {
+      if (&ground.policy.compressor_of(parameter) == chosen && ground.slots[parameter].memory)
+        memories_.push_back(ground.slots[parameter].memory.get());
+    };
+    if (shared)
+      for (std::size_t parameter = 0; parameter < ground.slots.size(); ++parameter) add(parameter);
+    else
+      for (const ParameterGradient& gradient : gradients) add(gradient.parameter);
+    if (!memories_.empty()) chosen->compressor->plan_step(memories_);
+  }
+}
+
+void Step::enter(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground) {
   const std::lock_guard lock(mutex_);
   for (const ParameterGradient& gradient : gradients)
     if (ground.slots[gradient.parameter].in_step)
       throw ArgumentError("parameter '" + ground.layout.parameters()[gradient.parameter].name +
                           "' was reduced in this step already; end_step() comes first");
+  if (entered_.empty()) plan(gradients, shared, ground);
   for (const ParameterGradient& gradient : gradients) {
     ground.slots[gradient.parameter].in_step = true;
     entered_.push_back(gradient.parameter);

@@ -23,8 +23,9 @@ struct StepGround {
 
 class Step {
  public:
-  // Parameters that a reduction is about to average. Throws ArgumentError if one of them was in this step before.
-  void enter(std::span<const ParameterGradient> gradients, const StepGround& ground);
+  // Parameters that a reduction is about to average. Throws ArgumentError if one of them was in this step before. The first to enter
+  // lets compressors plan the step: of all parameters if it is `shared` by several reductions, else of these.
+  void enter(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground);
   // A reduction is done; its gradients hold means.
   void add(std::span<const ParameterGradient> gradients, double loss_scale);
   // Some worker's values were not finite, or a reduction ended early.
@@ -40,6 +41,7 @@ class Step {
     ParameterGradient gradient;
     double loss_scale;
   };
+  void plan(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground);
   static void commit(ParameterSlot& slot, const StepGround& ground);
   static void return_mean(const Reduced& reduced, const StepGround& ground);
 
@@ -47,6 +49,7 @@ class Step {
   bool failed_ = false;
   std::vector<std::uint32_t> entered_;
   std::vector<Reduced> reduced_;
+  std::vector<CompressorMemory*> memories_;  // room for plan()
 };
 
 // Every element becomes NaN.

@@ -51,8 +51,13 @@ TEST(RateControl, AStepMeetsTheRateOfItsSample) {
 TEST(RateControl, ASampleTellsTheRateOfTheWhole) {
   for (const double rate : {0.1, 1.0}) {
     const std::vector<float> values = gradient(1 << 20, 0.2, 1, 2);
+    constexpr std::size_t kRuns = 4;
     std::vector<float> sample;
-    append_sample(values, 16, sample);
+    for (std::size_t begin = 0; begin < values.size(); begin += kMostChunkElements) {
+      const auto chunk = std::span(values).subspan(begin, kMostChunkElements);
+      sample.resize(sample.size() + sample_size(chunk.size(), kRuns));
+      copy_sample(chunk, kRuns, std::span(sample).last(sample_size(chunk.size(), kRuns)));
+    }
     EXPECT_EQ(sample.size(), values.size() / 16);
     EXPECT_NEAR(rate_of(values, choose_step(sample, rate, encoder())) / rate, 1, 0.1);
   }
@@ -61,28 +66,19 @@ TEST(RateControl, ASampleTellsTheRateOfTheWhole) {
 TEST(RateControl, WhatTellsNothingLeavesTheStep) {
   EXPECT_EQ(choose_step({}, 1, encoder()), 0);
   EXPECT_EQ(choose_step(std::vector<float>(1000), 1, encoder()), 0);
-  RateControl control;
-  const float step = control.choose(gradient(4096, 0.5, 1, 3), 1, encoder());
-  EXPECT_GT(step, 0);
-  EXPECT_EQ(control.choose(std::vector<float>(1000), 1, encoder()), step);
 }
 
-// Steps are chosen by a sample of parameters that take fewer bits than the others.
-TEST(RateControl, LearnsWhatASampleDoesNotShow) {
-  RateControl control;
-  double all = 0;
-  for (std::uint32_t step = 0; step < 12; ++step) {
-    const double scale = 1 + 0.3 * std::sin(step);
-    const std::vector<float> sample = gradient(131072, 0.05, scale, 2 * step), rest = gradient(65536, 0.05, 2 * scale, 2 * step + 1);
-    const double taken = rate_of(rest, control.choose(sample, 0.5, encoder()));
-    control.took(taken);
-    if (step == 0) { EXPECT_GT(taken, 0.75); }
-    if (step >= 4) {
-      EXPECT_NEAR(taken / 0.5, 1, 0.1) << "in step " << step;
-      all += taken / 8;
+TEST(RateControl, SamplesAreRunsOfTheValues) {
+  std::vector<float> values(5000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  for (const std::size_t n : {1u, 511u, 512u, 513u, 1024u, 5000u})
+    for (const std::size_t runs : {1u, 2u, 5u, 16u}) {
+      std::vector<float> sample(sample_size(n, runs));
+      EXPECT_EQ(sample.size(), std::min(n, runs * kSampleRun));
+      copy_sample(std::span(values).first(n), runs, sample);
+      for (std::size_t i = 0; i < sample.size(); ++i)
+        if (i % kSampleRun != 0) { ASSERT_EQ(sample[i], sample[i - 1] + 1) << n << ", " << runs; }
     }
-  }
-  EXPECT_NEAR(all / 0.5, 1, 0.04);
 }
 
 }  // namespace

@@ -105,10 +105,12 @@ TEST(Varied, WhatIsScatteredArrivesWhereItBelongs) {
         }
       }
       Group group(workers);
+      std::vector<std::size_t> found(workers);
       const int rounds = group.run([&](std::size_t rank, auto payloads, Context& context) {
-        return scatter_varied(shards[rank], {usual, kMost}, payloads, context);
+        return scatter_varied(shards[rank], {usual, kMost}, payloads, found[rank], context);
       });
       EXPECT_EQ(rounds, longest > usual ? 2 : 1);
+      for (const std::size_t said : found) EXPECT_EQ(said, longest);
       for (std::size_t to = 0; to < workers; ++to)
         for (std::size_t from = 0; from < workers; ++from) EXPECT_EQ(group.payload(to, from), sent[from][to]);
     }

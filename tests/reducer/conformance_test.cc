@@ -20,10 +20,13 @@ struct Case {
   std::string spec;
 };
 
-// Bits that depend on what is prepared together, which is a reduction's parameters.
+// Bits that depend on what is prepared or sampled together, which is a reduction's parameters.
 bool has_budget(const std::string& spec) {
   const std::string canonical = canonical_spec(spec);
-  return canonical.find("budget=") != std::string::npos && canonical.find("budget=0") == std::string::npos;
+  const auto has = [&](const std::string& name) {
+    return canonical.find(name + "=") != std::string::npos && canonical.find(name + "=0,") == std::string::npos;
+  };
+  return canonical.starts_with("casq:") && (has("budget") || has("rate"));
 }
 
 bool has_feedback(const std::string& spec) {
@@ -63,6 +66,11 @@ const std::vector<std::string>& further_specs() {
       "casq:bits=6,tail=0.05,table=0.02,allocate=density",
       "casq:bits=8,signs=apart,tail=0.2,allocate=entropy-centre,table=1",
       "casq:budget=2.5",
+      "casq:rate=1",
+      "casq:rate=0.25,reduce=scatter",
+      "casq:rate=4,feedback=off",
+      "casq:rate=1,feedback=off,reduce=scatter,second=2",
+      "casq:rate=0.5,weight=0.5",
       "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=2",
       "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=1.5,feedback=on",
       "gradiveq:learn=1,lag=0,slice=48,smallest=16,rate=6,axis=auto,feedback=flush",

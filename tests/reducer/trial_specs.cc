@@ -64,7 +64,8 @@ std::vector<TrialSpec> make() {
     }
   }
   for (const char* text : {"casq:bits=1", "casq:bits=1,reduce=scatter", "casq:bits=8,reduce=scatter", "casq:bits=2,table=0.1,reduce=scatter",
-                           "casq:budget=2.5", "casq:bits=3,retrain=2", "qsgd:bits=2,feedback=on,reduce=scatter",
+                           "casq:budget=2.5", "casq:bits=3,retrain=2", "casq:rate=0.5", "casq:rate=1,reduce=scatter",
+                           "casq:rate=0.1,reduce=scatter,second=0.5", "casq:rate=2,feedback=off", "s2:mode=exact/casq:rate=1", "s2:mode=exact/casq:rate=0.25,reduce=scatter", "qsgd:bits=2,feedback=on,reduce=scatter",
                            "qsgd:bits=5,feedback=on,reduce=sum", "gradiveq:refresh=every,slice=48,smallest=16,feedback=on/qsgd:bits=4,reduce=sum",
                            "gradiveq:learn=1,lag=0,use=3,slice=48,smallest=16,rate=2,feedback=on"})
     for (const CompressorInfo& info : compressors())

@@ -31,6 +31,15 @@ struct BitCounts {
 
 }  // namespace
 
+bool is_zeros(std::span<const std::byte> code) { return code.size() == 1 && code[0] == static_cast<std::byte>(ChunkKind::kZeros); }
+
+std::size_t write_exact(std::span<const float> values, std::span<std::byte> code) {
+  ByteWriter writer(code);
+  writer.write(ChunkKind::kExact);
+  writer.write_all(values);
+  return most_code_bytes(values.size());
+}
+
 kernels::SplitTotals ChunkEncoder::split(std::span<const float> values, float step, std::span<float> residual) {
   block_count_ = kernels::level_blocks(values.size());
   return kernels::split_levels(values, step, {std::span(blocks_).first(block_count_), unary_, raw_, tails_}, residual);
@@ -47,11 +56,8 @@ EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std
   std::size_t bytes = totals.raw_bits / 8 + totals.tail_bytes;
   if (bytes < most) bytes = write_levels(totals, code.first(most));
   if (bytes < most) return {bytes, true};
-  ByteWriter writer(code);
-  writer.write(ChunkKind::kExact);
-  writer.write_all(values);
   std::fill(residual.begin(), residual.end(), 0.0F);
-  return {most, true};
+  return {write_exact(values, code), true};
 }
 
 std::size_t ChunkEncoder::write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code) {

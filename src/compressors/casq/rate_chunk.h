@@ -26,6 +26,10 @@ constexpr std::size_t kMostChunkElements = 32768;
 // No code of n elements is longer; where it would be, values are sent as they are.
 constexpr std::size_t most_code_bytes(std::size_t n) { return 1 + n * sizeof(float); }
 
+// The code of zeros alone, and of values as they are, which are finite; write_exact() returns its length.
+bool is_zeros(std::span<const std::byte> code);
+std::size_t write_exact(std::span<const float> values, std::span<std::byte> code);
+
 struct EncodedChunk {
   std::size_t bytes = 0;
   bool finite = true;  // else the code and the residual are void

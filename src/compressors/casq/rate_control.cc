@@ -10,7 +10,6 @@ constexpr double kChunkBits = 8 * 11;  // kind, tables, and what states cost bey
 constexpr double kNearEnough = 0.005;
 constexpr double kLeastStride = 1e-3;
 constexpr int kMostTrials = 40;
-constexpr double kMostMissed = 8, kMostCorrection = 64, kTrust = 0.7;
 
 // A step, by its logarithm to base 2, and the rate found there; 0 for none.
 struct Trial {
@@ -29,10 +28,21 @@ double largest_of(std::span<const float> values) {
 
 }  // namespace
 
-void append_sample(std::span<const float> values, std::size_t every, std::vector<float>& sample) {
-  for (std::size_t begin = 0; begin < values.size(); begin += every * kSampleRun) {
-    const auto run = values.subspan(begin, std::min(kSampleRun, values.size() - begin));
-    sample.insert(sample.end(), run.begin(), run.end());
+std::size_t middle_run(std::size_t elements) {
+  return elements <= kSampleRun ? 0 : (elements - kSampleRun) / 2 / kernels::kLevelBlock * kernels::kLevelBlock;
+}
+
+std::size_t sample_size(std::size_t elements, std::size_t runs) { return std::min(elements, runs * kSampleRun); }
+
+void copy_sample(std::span<const float> values, std::size_t runs, std::span<float> sample) {
+  if (sample.size() == values.size()) {
+    std::ranges::copy(values, sample.begin());
+    return;
+  }
+  for (std::size_t r = 0; r < runs; ++r) {
+    const std::size_t begin = runs == 1 ? middle_run(values.size())
+                                        : (values.size() - kSampleRun) * r / (runs - 1) / kernels::kLevelBlock * kernels::kLevelBlock;
+    std::ranges::copy(values.subspan(begin, kSampleRun), sample.subspan(r * kSampleRun).begin());
   }
 }
 
@@ -65,19 +75,6 @@ float choose_step(std::span<const float> sample, double rate, ChunkEncoder& enco
     }
   }
   return limited(std::exp2(next));
-}
-
-float RateControl::choose(std::span<const float> sample, double rate, ChunkEncoder& encoder) {
-  const float step = choose_step(sample, rate, encoder, step_);
-  if (step == 0) return step_;
-  if (taken_ > 0) {
-    const double foretold = wanted_ == rate ? step : choose_step(sample, wanted_, encoder, step);
-    const double missed = foretold / choose_step(sample, std::min(taken_, kMostMissed * wanted_), encoder, step);
-    correction_ = std::clamp(correction_ * std::pow(missed, kTrust), 1 / kMostCorrection, kMostCorrection);
-  }
-  wanted_ = rate;
-  taken_ = 0;
-  return step_ = limited(correction_ * step);
 }
 
 }  // namespace thinwire::casq

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "compressors/casq/rate_chunk.h"
 
@@ -11,8 +10,12 @@ namespace thinwire::casq {
 
 // Values to tell bits from are runs of neighbours, because a block's classes are coded by those of the block before.
 constexpr std::size_t kSampleRun = 4 * kernels::kLevelBlock;
-// Appends one run of each `every` of values, the last of which may be shorter.
-void append_sample(std::span<const float> values, std::size_t every, std::vector<float>& sample);
+// Where the one in the middle begins.
+std::size_t middle_run(std::size_t elements);
+// Of so many runs of that many elements, evenly spaced; or all of them, where they are no more.
+std::size_t sample_size(std::size_t elements, std::size_t runs);
+// sample: sample_size(values.size(), runs).
+void copy_sample(std::span<const float> values, std::size_t runs, std::span<float> sample);
 
 // Bits an entry that a sample takes at a step, the fixed cost of chunks included as if it were full ones.
 double estimated_rate(std::span<const float> sample, float step, ChunkEncoder& encoder);
@@ -20,24 +23,5 @@ double estimated_rate(std::span<const float> sample, float step, ChunkEncoder& e
 // The step at which estimated_rate() of the finite sample is `rate`, to half a percent, or as near as there is. 0 for a sample that
 // tells nothing because all of it is 0. Begins to look at `guess`, if it is not 0: a near one saves time.
 float choose_step(std::span<const float> sample, double rate, ChunkEncoder& encoder, float guess = 0);
-
-// Holds a rate from one training step to the next. What a sample says is corrected by what whole gradients really took: as if their scale
-// were another one than the sample's.
-class RateControl {
- public:
-  RateControl() = default;
-  explicit RateControl(double correction) : correction_(correction) {}
-
-  // The corrected choose_step(); a sample that tells nothing leaves the last step.
-  float choose(std::span<const float> sample, double rate, ChunkEncoder& encoder);
-  // Bits an entry that were taken at the step that was chosen last: the next choice is corrected by it.
-  void took(double rate) { taken_ = rate; }
-
-  double correction() const { return correction_; }  // what there is to save
-
- private:
-  double correction_ = 1, wanted_ = 0, taken_ = 0;
-  float step_ = 0;
-};
 
 }  // namespace thinwire::casq

@@ -1,6 +1,7 @@
 #include "compressors/s2/s2.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "compressors/s2/peeled_rows.h"
 #include "compressors/s2/s2_memory.h"
@@ -68,6 +69,14 @@ std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter) co
   const bool remembers = options_.mode == S2Mode::kAuto || options_.mode == S2Mode::kPeel || options_.mode == S2Mode::kSketch;
   if (!remembers && !carrier_) return nullptr;
   return std::make_unique<S2Memory>(carrier_ ? carrier_->make_memory(parameter) : nullptr);
+}
+
+void S2::plan_step(std::span<CompressorMemory* const> memories) const {
+  if (!carrier_) return;
+  std::vector<CompressorMemory*> carriers;
+  for (CompressorMemory* memory : memories)
+    if (CompressorMemory* const of_carrier = static_cast<S2Memory*>(memory)->carriers()) carriers.push_back(of_carrier);
+  carrier_->plan_step(carriers);
 }
 
 S2Mode S2::choose(const RowSpace& space, const Context& context) const {

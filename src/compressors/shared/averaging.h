@@ -50,4 +50,39 @@ inline bool holds_mean(const Work& work, std::span<const float> mean) {
   return scan.finite && fits(work, static_cast<double>(scan.largest));
 }
 
+// Means that are decoded before the commit point. Codes with a fixed length were checked before, and are decoded past it, unless their bound
+// does not tell whether means can be stored; all others are checked only as they are decoded, and their means are kept.
+class EarlyMeans {
+ public:
+  // pieces: the message's, in any order.
+  EarlyMeans(const Codec& codec, std::span<const Piece* const> pieces, const Work& work, Context& context)
+      : pieces_(pieces), work_(work), context_(context), keeps_(!codec.has_fixed_length()),
+        longest_(keeps_ ? 0 : longest_piece(work)),
+        means_(context.scratch().take<float>(keeps_ ? work.elements : longest_ * context.threads().threads())) {}
+
+  // Whether all means are finite and can be stored. decode(i, mean, thread) finds that of pieces[i], and returns false if it has none.
+  template <class Decode>
+  bool fit(const Decode& decode) const {
+    std::atomic<bool> all = true;
+    context_.threads().for_each(pieces_.size(), work_.elements, [&](std::size_t i, std::size_t thread) {
+      if (!all.load(std::memory_order_relaxed)) return;
+      const Piece& piece = *pieces_[i];
+      const auto mean = keeps_ ? kept(piece) : means_.subspan(thread * longest_, piece.elements());
+      if (decode(i, mean, thread) && !holds_mean(work_, mean)) all.store(false, std::memory_order_relaxed);
+    });
+    return all;
+  }
+
+  bool keeps() const { return keeps_; }
+  std::span<float> kept(const Piece& piece) const { return means_.subspan(piece.offset, piece.elements()); }
+
+ private:
+  std::span<const Piece* const> pieces_;
+  const Work& work_;
+  Context& context_;
+  bool keeps_;
+  std::size_t longest_;
+  std::span<float> means_;
+};
+
 }  // namespace thinwire

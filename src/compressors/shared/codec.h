@@ -46,16 +46,20 @@ class Codec {
   // What a piece's code usually takes, without a fixed length: the same on every worker. Messages that are longer than their
   // pieces' usual lengths take a round more.
   virtual std::size_t usual_bytes(const Piece& piece, Pass /*pass*/) const { return most_bytes(piece); }
+  // What the longest message of a step has taken, for each element of its pieces: the same on every worker. For the next step's usual_bytes().
+  virtual void foresee(std::span<const Piece* const> /*pieces*/, Pass /*pass*/, double /*bytes_an_element*/) const {}
 
   // Encodes all of it, by threads. False if some value is not finite, or the source refuses: then codes are void.
   virtual bool encode(const Encoding& encoding, Context& context) const = 0;
 
-  // An upper bound of the magnitudes that a code decodes to. Throws PayloadError if decode() could not decode it to finite values.
-  virtual float check(std::span<const std::byte> code, const Piece& piece) const = 0;
+  // With a fixed length: an upper bound of the magnitudes that a code decodes to. Throws PayloadError if decode() could not decode it to
+  // finite values. Other codes are checked as they are decoded: they need not be read twice.
+  virtual float check(std::span<const std::byte> /*code*/, const Piece& /*piece*/) const { return 0; }
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }
-  // values <- weight * decoded, or with `add` values <- values + weight * decoded. Pre: check() passed.
+  // values <- weight * decoded, or with `add` values <- values + weight * decoded. Pre: check() passed. Without a
+  // fixed length: throws PayloadError for what is no code, and decodes to finite values.
   virtual void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
                       std::span<std::byte> room) const = 0;
   // values <- weight times the sum of what codes, at least one, decode to, added in their order.

@@ -166,7 +166,7 @@ bool ReceivedMessage::used(std::size_t piece) const {
 
 float ReceivedMessage::check_codes(bool only_used) const {
   float largest = 0;
-  for (std::size_t i = 0; i < format_.pieces().size(); ++i)
+  for (std::size_t i = 0; i < format_.pieces().size() && !format_.has_lengths(); ++i)
     if (!only_used || used(i)) largest = std::max(largest, format_.codec().check(code(i), *format_.pieces()[i]));
   return largest;
 }

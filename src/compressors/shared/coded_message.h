@@ -4,6 +4,7 @@
 // follows the header is then void.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,6 +27,10 @@ class MessageFormat {
   // Of a message; with a fixed length every one's.
   std::size_t most_bytes() const { return begins_.back(); }
   std::size_t usual_bytes(Pass pass) const;
+  // Without a fixed length: what codes take in a message of that length, for each element.
+  double bytes_an_element(std::size_t message) const {
+    return static_cast<double>(message - std::min(message, codes_begin())) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
+  }
 
   bool has_lengths() const { return !codec_.has_fixed_length(); }
   std::size_t lengths_begin() const;
@@ -84,8 +89,8 @@ class ReceivedMessage {
   std::span<const std::byte> code(std::size_t piece) const {
     return bytes_.subspan(begins_[piece], begins_[piece + 1] - begins_[piece]);
   }
-  // Throws PayloadError if some code cannot be decoded to finite values. only_used: others' codes are left out. Returns an upper
-  // bound of what they decode to.
+  // With a fixed length: throws PayloadError if some code cannot be decoded to finite values. only_used: others' codes are left out.
+  // Returns an upper bound of what they decode to.
   float check_codes(bool only_used) const;
 
  private:
@@ -101,7 +106,7 @@ class ReceivedMessage {
 // Reads messages, of workers in rank order, by threads.
 struct Readings {
   bool finite = true;    // all of them
-  double largest = 0;    // an upper bound of the sum of what codes of one piece decode to; if finite
+  double largest = 0;    // with a fixed length, an upper bound of the sum of what codes of one piece decode to; if finite
 };
 Readings read_messages(std::span<ReceivedMessage> messages, bool only_used, Context& context);
 

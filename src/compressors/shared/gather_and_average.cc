@@ -1,5 +1,6 @@
 #include "compressors/shared/gather_and_average.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "compressors/shared/averaging.h"
@@ -16,35 +17,36 @@ class Gathered {
       : format_(format), messages_(messages), work_(work), context_(context), rooms_(format.codec(), format.pieces(), messages.size(), context),
         codes_(context.scratch().take<std::span<const std::byte>>(context.threads().threads() * messages.size())) {}
 
-  // Whether all means can be stored, where the codes do not tell at once.
-  bool means_fit() const {
-    const std::size_t longest = longest_piece(work_);
-    const auto means = context_.scratch().take<float>(longest * context_.threads().threads());
-    return all_pieces(context_, work_, [&](std::size_t i, std::size_t thread) {
-      const auto mean = means.subspan(thread * longest, work_.pieces[i].elements());
+  // Whether all means can be stored.
+  bool fit(const EarlyMeans& early) const {
+    return early.fit([&](std::size_t i, std::span<float> mean, std::size_t thread) {
+      if (is_skipped(i)) return false;
       decode(i, thread, mean);
-      return holds_mean(work_, mean);
+      return true;
     });
   }
 
-  void average(const MessageToSend& own) const {
+  void average(const MessageToSend& own, const EarlyMeans& early) const {
     const CommitRooms rooms(work_, context_);
     const std::uint64_t decoded = work_.elements * messages_.size();
     context_.threads().for_each(work_.pieces.size(), decoded, [&](std::size_t i, std::size_t thread) {
       const Piece& piece = work_.pieces[i];
-      if (piece.has_residual() && !used_by_any(i)) return skip(piece);
-      const CommitRoom room = rooms.read(work_, i, thread);
+      if (is_skipped(i)) return skip(piece);
+      CommitRoom room = rooms.read(work_, i, thread);
       if (!room.left.empty()) format_.codec().decode(own.code(i), piece, -1, true, room.left, rooms_.of(thread));
-      decode(i, thread, room.mean);
+      if (early.keeps())
+        room.mean = early.kept(piece);
+      else
+        decode(i, thread, room.mean);
       commit(work_, i, room);
     });
   }
 
  private:
-  bool used_by_any(std::size_t piece) const {
-    for (const ReceivedMessage& message : messages_)
-      if (message.used(piece)) return true;
-    return false;
+  // Unused by all workers, its residual waits.
+  bool is_skipped(std::size_t piece) const {
+    return work_.pieces[piece].has_residual() &&
+           std::ranges::none_of(messages_, [piece](const ReceivedMessage& message) { return message.used(piece); });
   }
 
   void decode(std::size_t piece, std::size_t thread, std::span<float> mean) const {
@@ -88,6 +90,9 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
     const PayloadLengths lengths{format.usual_bytes(Pass::kFirst), format.most_bytes()};
     Exchange rounds = gather_varied(mine.bytes(), lengths, payloads, context);
     co_await rounds;
+    std::size_t longest = 0;
+    for (const auto payload : payloads) longest = std::max(longest, payload.size());
+    codec.foresee(pieces, Pass::kFirst, format.bytes_an_element(longest));
   }
 
   context.enter(Phase::kDecode);
@@ -95,14 +100,15 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
   for (std::size_t rank = 0; rank < workers; ++rank) std::construct_at(&messages[rank], format, payloads[rank], scratch);
   const Readings readings = read_messages(messages, false, context);
   const Gathered gathered(format, messages, work, context);
-  const bool fit = readings.finite && (fits(work, readings.largest / static_cast<double>(workers)) || gathered.means_fit());
-  if (!fit) {
+  const EarlyMeans early(codec, pieces, work, context);
+  const bool sure = !early.keeps() && fits(work, readings.largest / static_cast<double>(workers));
+  if (!readings.finite || !(sure || gathered.fit(early))) {
     context.any_non_finite = true;
     co_return;
   }
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
-  gathered.average(mine);
+  gathered.average(mine, early);
 }
 
 }  // namespace thinwire

@@ -39,6 +39,11 @@ class Shards {
 
   // The most that a shard takes. With a fixed length all take as much.
   std::size_t most_bytes() const { return most_; }
+  // Of the longest message of any worker: what its codes take for each element.
+  void foresee(Pass pass, std::size_t longest) const {
+    const auto& largest = *std::ranges::max_element(formats_, {}, &MessageFormat::elements);
+    codec_.foresee(pieces_, pass, largest.bytes_an_element(longest));
+  }
   PayloadLengths lengths(Pass pass) const {
     std::size_t usual = 0;
     for (const MessageFormat& format : formats_) usual = std::max(usual, format.usual_bytes(pass));
@@ -125,8 +130,10 @@ Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<st
   } else {
     const auto sent = scratch.take<std::span<const std::byte>>(shards.count());
     for (std::size_t owner = 0; owner < sent.size(); ++owner) sent[owner] = own.bytes(owner);
-    Exchange rounds = scatter_varied(sent, shards.lengths(Pass::kFirst), payloads, context);
+    std::size_t longest = 0;
+    Exchange rounds = scatter_varied(sent, shards.lengths(Pass::kFirst), payloads, longest, context);
     co_await rounds;
+    shards.foresee(Pass::kFirst, longest);
   }
   const auto rank = static_cast<std::size_t>(context.rank());
   received = received_messages(shards, payloads, [=](std::size_t) { return rank; }, scratch);
@@ -227,28 +234,28 @@ class Spread {
   Spread(const Shards& shards, std::span<const ReceivedMessage> messages, const Work& work, Context& context)
       : shards_(shards), messages_(messages), work_(work), context_(context), rooms_(shards.codec(), shards.pieces(), 1, context) {}
 
-  // Whether all means can be stored, where the codes do not tell at once.
-  bool means_fit() const {
-    const std::size_t longest = longest_piece(work_);
-    const auto means = context_.scratch().take<float>(longest * context_.threads().threads());
-    return all_pieces(context_, work_, [&](std::size_t place, std::size_t thread) {
-      if (!used(place)) return true;
-      const auto mean = means.subspan(thread * longest, shards_.pieces()[place]->elements());
+  // Whether all means can be stored.
+  bool fit(const EarlyMeans& early) const {
+    return early.fit([&](std::size_t place, std::span<float> mean, std::size_t thread) {
+      if (!used(place)) return false;
       decode(place, mean, thread);
-      return holds_mean(work_, mean);
+      return true;
     });
   }
 
-  void commit_means(const OwnShards& own, const Means& means) const {
+  void commit_means(const OwnShards& own, const Means& means, const EarlyMeans& early) const {
     const CommitRooms rooms(work_, context_);
     const auto rank = static_cast<std::size_t>(context_.rank());
     for_each_piece(work_, context_, [&](const Piece&, std::size_t place, std::size_t thread) {
       const Piece& piece = *shards_.pieces()[place];
       if (!used(place)) return skip(piece);
       const std::size_t index = shards_.index(place);
-      const CommitRoom room = rooms.read(work_, index, thread);
+      CommitRoom room = rooms.read(work_, index, thread);
       if (!room.left.empty()) shards_.codec().decode(own.code(place), piece, -1, true, room.left, rooms_.of(thread));
-      decode(place, room.mean, thread);
+      if (early.keeps())
+        room.mean = early.kept(piece);
+      else
+        decode(place, room.mean, thread);
       commit(work_, index, room, piece.owner == rank ? means.lost(shards_.place_at_owner(place)) : std::span<const float>());
     });
   }
@@ -279,6 +286,9 @@ Exchange spread_means(const Shards& shards, const MessageToSend& second, std::sp
   } else {
     Exchange rounds = gather_varied(second.bytes(), shards.lengths(Pass::kSecond), payloads, context);
     co_await rounds;
+    std::size_t longest = 0;
+    for (const auto payload : payloads) longest = std::max(longest, payload.size());
+    shards.foresee(Pass::kSecond, longest);
   }
 }
 
@@ -323,14 +333,16 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, scratch);
   const Readings readings = read_messages(messages, true, context);
   const Spread spread(shards, messages, work, context);
+  const EarlyMeans early(codec, shards.pieces(), work, context);
   // Every piece is of one owner, and so its mean no larger than all owners' bounds together.
-  if (!readings.finite || !(fits(work, readings.largest) || spread.means_fit())) {
+  const bool sure = !early.keeps() && fits(work, readings.largest);
+  if (!readings.finite || !(sure || spread.fit(early))) {
     context.any_non_finite = true;
     co_return;
   }
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
-  spread.commit_means(own, means);
+  spread.commit_means(own, means, early);
 }
 
 }  // namespace thinwire

@@ -1,0 +1,256 @@
+#include "compressors/casq/casq_rate.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <vector>
+
+#include "compressors/casq/rate_chunk.h"
+#include "compressors/casq/rate_control.h"
+#include "core/bytes.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory;
+
+// A step is a float32 of which the sign, 0, and all but 8 bits of the fraction are left out.
+constexpr int kStepShift = 15;
+using StepCode = std::uint16_t;
+StepCode coded_step(float step) { return static_cast<StepCode>(std::bit_cast<std::uint32_t>(step) >> kStepShift); }
+float step_of(StepCode code) { return std::bit_cast<float>(std::uint32_t{code} << kStepShift); }
+
+// A message that takes a quarter more or less than foreseen, and a quarter of the rate beyond that, is encoded again where it does.
+constexpr double kMissed = 0.25;
+// Messages may be so much longer than the longest of the last step before they need another round.
+constexpr double kMargin = 1.0 / 64;
+// Before anything is known; the rest of longer ones takes another round.
+constexpr double kFirstMargin = 1.0 / 8;
+constexpr std::size_t kMostSample = 131072, kMostRuns = 16;
+// In a message: its header and announcement; for each piece its length and a bit.
+constexpr double kMessageBits = 8 * 20, kPieceBits = 8 * 4 + 1;
+
+CasqRateMemory& memory_of(const Piece& piece) { return static_cast<CasqRateMemory&>(*piece.memory); }
+
+// Both are large and need no construction to speak of.
+template <class Coder>
+Coder& coder_in(std::span<std::byte> room) {
+  static_assert(std::is_trivially_destructible_v<Coder> && alignof(Coder) <= 64);
+  return *new (room.data()) Coder;
+}
+
+}  // namespace
+
+// Encodes one message's pieces.
+class CasqRate::MessageEncoder {
+ public:
+  MessageEncoder(const CasqRate& codec, const Encoding& encoding, Context& context)
+      : codec_(codec), encoding_(encoding), context_(context), rooms_(codec, encoding.pieces, 1, context),
+        steps_(context.scratch().take<float>(count())), foretold_(context.scratch().take<double>(count())),
+        chosen_(context.scratch().take<std::uint8_t>(count())) {
+    for (std::size_t i = 0; i < count(); ++i) {
+      encoding.lengths[i] = 0;
+      longest_ = std::max<std::size_t>(longest_, piece(i).elements());
+      if (!is_wanted(i)) continue;
+      foretell(i);
+      elements_ += static_cast<double>(piece(i).elements());
+    }
+    values_ = context.scratch().take<float>(longest_ * context.threads().threads());
+  }
+
+  // False if some value is not finite, or the source refuses.
+  bool run() {
+    if (!choose_first_steps()) return false;
+    if (!for_each([this](std::size_t i) { return is_wanted(i); }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
+          return encode_piece(i, values, magnitudes, thread);
+        }))
+      return false;
+    if (!mend()) return false;
+    note_other_bits();
+    return true;
+  }
+
+ private:
+  std::size_t count() const { return encoding_.pieces.size(); }
+  const Piece& piece(std::size_t i) const { return *encoding_.pieces[i]; }
+  bool is_wanted(std::size_t i) const { return !encoding_.room[i].empty(); }
+  ChunkRecord& record(std::size_t i) const { return memory_of(piece(i)).record(piece(i), encoding_.pass); }
+  double share(std::size_t i) const { return codec_.rate(encoding_.pass) * static_cast<double>(piece(i).elements()); }
+  double taken(std::size_t i) const { return 8 * static_cast<double>(encoding_.lengths[i]); }
+
+  // Its step, and the bits that it should take there.
+  void foretell(std::size_t i) {
+    const casq::RatePlan& plan = memory_of(piece(i)).plan(encoding_.pass);
+    const ChunkRecord& last = record(i);
+    steps_[i] = plan.step;
+    foretold_[i] = share(i);
+    if (plan.step > 0 && last.step > 0)
+      foretold_[i] = double{last.code_bits} / double{last.elements} * static_cast<double>(piece(i).elements()) *
+                     std::pow(double{last.step} / double{plan.step}, double{plan.slope});
+  }
+
+  // Calls body(i, values, magnitudes, thread) for the pieces that want it, by threads. False if some value is not finite, or body says so.
+  template <class Wants, class Body>
+  bool for_each(const Wants& wants, const Body& body) const {
+    std::atomic<bool> good = true;
+    context_.threads().for_each(count(), static_cast<std::uint64_t>(elements_), [&](std::size_t i, std::size_t thread) {
+      if (!wants(i) || !good.load(std::memory_order_relaxed)) return;
+      const auto values = values_.subspan(thread * longest_, piece(i).elements());
+      const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
+      if (!magnitudes.finite || !body(i, values, magnitudes, thread)) good.store(false, std::memory_order_relaxed);
+    });
+    return good;
+  }
+
+  // One step for all pieces of which nothing is known, by a sample of them.
+  bool choose_first_steps() {
+    std::size_t unknown = 0, size = 0;
+    for (std::size_t i = 0; i < count(); ++i) unknown += is_unknown(i) ? 1 : 0;
+    if (unknown == 0) return true;
+    const std::size_t runs = std::clamp<std::size_t>(kMostSample / casq::kSampleRun / unknown, 1, kMostRuns);
+    const auto begins = context_.scratch().take<std::size_t>(count());
+    for (std::size_t i = 0; i < count(); ++i) {
+      begins[i] = size;
+      if (is_unknown(i)) size += casq::sample_size(piece(i).elements(), runs);
+    }
+    const auto sample = context_.scratch().take<float>(size);
+    const bool finite = for_each([this](std::size_t i) { return is_unknown(i); },
+                                 [&](std::size_t i, auto values, const auto&, std::size_t) {
+                                   casq::copy_sample(values, runs, sample.subspan(begins[i], casq::sample_size(values.size(), runs)));
+                                   return true;
+                                 });
+    if (!finite) return false;
+    const float step = casq::choose_step(sample, codec_.rate(encoding_.pass), coder_in<ChunkEncoder>(rooms_.of(0)));
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_unknown(i)) steps_[i] = step > 0 ? step : kernels::kLargestStep;  // what the sample has missed is mended
+    return true;
+  }
+  bool is_unknown(std::size_t i) const { return is_wanted(i) && !(steps_[i] > 0); }
+
+  bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
+    ChunkEncoder& encoder = coder_in<ChunkEncoder>(rooms_.of(thread));
+    const float step = step_of(coded_step(steps_[i]));
+    encoding_.lengths[i] = magnitudes.largest > 0 ? write(i, values, step, encoder) : 0;
+    ChunkRecord& now = record(i);
+    const auto n = static_cast<float>(values.size());
+    now.step = step;
+    now.elements = n;
+    now.code_bits = static_cast<float>(taken(i));
+    now.mean_square = std::isfinite(magnitudes.sum_squares) ? magnitudes.sum_squares / n : 0;
+    now.age = 0;
+    const auto run = values.subspan(casq::middle_run(values.size()), std::min(values.size(), casq::kSampleRun));
+    now.run_bits = static_cast<float>(encoder.estimate_bits(run, step));
+    now.run_bits_coarser = static_cast<float>(encoder.estimate_bits(run, std::min(step * casq::kCoarser, kernels::kLargestStep)));
+    return encoding_.source.encoded(i, encoding_.room[i].first(encoding_.lengths[i]), thread);
+  }
+
+  std::size_t write(std::size_t i, std::span<const float> values, float step, ChunkEncoder& encoder) const {
+    ByteWriter writer(encoding_.room[i]);
+    writer.write(coded_step(step));
+    const auto code = encoding_.room[i].subspan(sizeof(StepCode));
+    // Values that no step is small enough for.
+    if (step <= kernels::kLeastStep) return sizeof(StepCode) + casq::write_exact(values, code);
+    const std::size_t bytes = encoder.encode(values, step, code).bytes;
+    return casq::is_zeros(code.first(bytes)) ? 0 : sizeof(StepCode) + bytes;
+  }
+
+  // Encodes again what took far more, or far less, than foretold, if the whole message does.
+  bool mend() {
+    double all = 0, foretold = 0;
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_wanted(i)) {
+        all += taken(i);
+        foretold += foretold_[i];
+      }
+    const double slack = kMissed * codec_.rate(encoding_.pass);
+    const bool many = all > (1 + kMissed) * foretold + slack * elements_, few = all < (1 - kMissed) * foretold - slack * elements_;
+    if (!many && !few) return true;
+    const auto is_off = [&](std::size_t i) {
+      const double spare = kMissed * share(i);
+      return is_wanted(i) && (many ? taken(i) > (1 + kMissed) * foretold_[i] + spare : taken(i) < (1 - kMissed) * foretold_[i] - spare);
+    };
+    for (std::size_t i = 0; i < count(); ++i) chosen_[i] = is_off(i) ? 1 : 0;
+    return for_each([&](std::size_t i) { return chosen_[i] != 0; }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
+      std::vector<float> sample(casq::sample_size(values.size(), kMostRuns));
+      casq::copy_sample(values, kMostRuns, sample);
+      const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
+      const float step = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
+      steps_[i] = step > 0 ? step : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
+      return encode_piece(i, values, magnitudes, thread);
+    });
+  }
+
+  // Headers, lengths, and what a message is filled up with to be as long as foreseen.
+  void note_other_bits() const {
+    double code_bytes = 0, usual = 0;
+    for (std::size_t i = 0; i < count(); ++i) {
+      code_bytes += static_cast<double>(encoding_.lengths[i]);
+      usual += static_cast<double>(codec_.usual_bytes(piece(i), encoding_.pass));
+    }
+    const double of_message = kMessageBits + 8 * std::max(0.0, usual - code_bytes);
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_wanted(i)) record(i).other_bits = static_cast<float>(kPieceBits + of_message * static_cast<double>(piece(i).elements()) / elements_);
+  }
+
+  const CasqRate& codec_;
+  const Encoding& encoding_;
+  Context& context_;
+  CodecRooms rooms_;
+  std::span<float> steps_;
+  std::span<double> foretold_;
+  std::span<std::uint8_t> chosen_;
+  std::size_t longest_ = 0;
+  double elements_ = 0;  // of the pieces that are wanted
+  std::span<float> values_;  // a piece's, for each thread
+};
+
+Exchange CasqRate::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
+
+std::unique_ptr<CompressorMemory> CasqRate::make_memory(const Parameter& parameter) const {
+  return std::make_unique<CasqRateMemory>(rates(), parameter.elements());
+}
+
+void CasqRate::plan_step(std::span<CompressorMemory* const> memories) const { casq::plan_rates(memories, rates(), options_.weight); }
+
+std::size_t CasqRate::most_bytes(const Piece& piece) const { return sizeof(StepCode) + casq::most_code_bytes(piece.elements()); }
+
+std::size_t CasqRate::usual_bytes(const Piece& piece, Pass pass) const {
+  const auto elements = static_cast<double>(piece.elements());
+  const std::uint32_t foreseen = memory_of(piece).record(piece, pass).foreseen;
+  const double bytes = foreseen > 0 ? foreseen * elements / double{kChunkElements} : (1 + kFirstMargin) * rate(pass) * elements / 8;
+  return std::min(most_bytes(piece), static_cast<std::size_t>(std::ceil(bytes)));
+}
+
+void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const {
+  const auto foreseen = static_cast<std::uint32_t>(std::ceil((1 + kMargin) * bytes_an_element * double{kChunkElements})) + 1;
+  for (const Piece* piece : pieces) memory_of(*piece).record(*piece, pass).foreseen = foreseen;
+}
+
+bool CasqRate::encode(const Encoding& encoding, Context& context) const { return MessageEncoder(*this, encoding, context).run(); }
+
+std::size_t CasqRate::room_bytes(const Piece&, std::size_t) const { return std::max(sizeof(ChunkEncoder), sizeof(ChunkDecoder)); }
+
+void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+                      std::span<std::byte> room) const {
+  if (code.empty()) {
+    if (!add) std::ranges::fill(values, 0.0f);
+    return;
+  }
+  ByteReader reader(code, "a chunk of casq:rate=");
+  const float step = step_of(reader.read<StepCode>());
+  if (!(step >= kernels::kLeastStep && step <= kernels::kLargestStep))
+    throw PayloadError("a chunk of casq:rate= has a step of " + std::to_string(step) + ", which there is not");
+  ChunkDecoder& decoder = coder_in<ChunkDecoder>(room);
+  decoder.read(reader.take(reader.left()), piece.elements());
+  if (add)
+    decoder.add(step, weight, values);
+  else
+    decoder.store(step, weight, values);
+}
+
+}  // namespace thinwire
