@@ -15,6 +15,7 @@ namespace thinwire {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSpare = 8;  // a new block is at least such a part of all that there are
 
 }  // namespace
 
@@ -31,7 +32,8 @@ void Scratch::add_block(std::size_t bytes) {
 
 std::byte* Scratch::take_bytes(std::size_t bytes) {
   const std::size_t rounded = (bytes / kAlignment + 1) * kAlignment;  // some bytes between two spans belong to neither
-  if (blocks_.empty() || rounded > blocks_.back().size - used_) add_block(rounded);
+  // Lengths that vary from step to step do not make it grow each time by a little.
+  if (blocks_.empty() || rounded > blocks_.back().size - used_) add_block(std::max(rounded, capacity() / kSpare));
   std::byte* const taken = blocks_.back().memory.get() + used_;
   ASAN_UNPOISON_MEMORY_REGION(taken, bytes);
   used_ += rounded;

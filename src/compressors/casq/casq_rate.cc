@@ -27,13 +27,8 @@ float step_of(StepCode code) { return std::bit_cast<float>(std::uint32_t{code} <
 
 // A message that takes a quarter more or less than foreseen, and a quarter of the rate beyond that, is encoded again where it does.
 constexpr double kMissed = 0.25;
-// Messages may be so much longer than the longest of the last step before they need another round.
-constexpr double kMargin = 1.0 / 64;
-// Before anything is known; the rest of longer ones takes another round.
-constexpr double kFirstMargin = 1.0 / 8;
+constexpr float kFinest = 0x1p-8F;  // then, as a multiple of the planned step
 constexpr std::size_t kMostSample = 131072, kMostRuns = 16;
-// In a message: its header and announcement; for each piece its length and a bit.
-constexpr double kMessageBits = 8 * 20, kPieceBits = 8 * 4 + 1;
 
 CasqRateMemory& memory_of(const Piece& piece) { return static_cast<CasqRateMemory&>(*piece.memory); }
 
@@ -70,9 +65,7 @@ class CasqRate::MessageEncoder {
           return encode_piece(i, values, magnitudes, thread);
         }))
       return false;
-    if (!mend()) return false;
-    note_other_bits();
-    return true;
+    return mend();
   }
 
  private:
@@ -90,8 +83,8 @@ class CasqRate::MessageEncoder {
     steps_[i] = plan.step;
     foretold_[i] = share(i);
     if (plan.step > 0 && last.step > 0)
-      foretold_[i] = double{last.code_bits} / double{last.elements} * static_cast<double>(piece(i).elements()) *
-                     std::pow(double{last.step} / double{plan.step}, double{plan.slope});
+      foretold_[i] = plan.share * casq::foretold_bits(last, double{plan.step}, double{plan.slope}) * static_cast<double>(piece(i).elements()) /
+                     double{last.elements};
   }
 
   // Calls body(i, values, magnitudes, thread) for the pieces that want it, by threads. False if some value is not finite, or body says so.
@@ -180,21 +173,11 @@ class CasqRate::MessageEncoder {
       casq::copy_sample(values, kMostRuns, sample);
       const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
       const float step = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
-      steps_[i] = step > 0 ? step : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
+      // Values of which few differ, as means of low rates are, may not tell as much as was foretold at any step.
+      const float least = std::max(kFinest * steps_[i], kernels::kLeastStep);
+      steps_[i] = step > 0 ? std::max(step, least) : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
       return encode_piece(i, values, magnitudes, thread);
     });
-  }
-
-  // Headers, lengths, and what a message is filled up with to be as long as foreseen.
-  void note_other_bits() const {
-    double code_bytes = 0, usual = 0;
-    for (std::size_t i = 0; i < count(); ++i) {
-      code_bytes += static_cast<double>(encoding_.lengths[i]);
-      usual += static_cast<double>(codec_.usual_bytes(piece(i), encoding_.pass));
-    }
-    const double of_message = kMessageBits + 8 * std::max(0.0, usual - code_bytes);
-    for (std::size_t i = 0; i < count(); ++i)
-      if (is_wanted(i)) record(i).other_bits = static_cast<float>(kPieceBits + of_message * static_cast<double>(piece(i).elements()) / elements_);
   }
 
   const CasqRate& codec_;
@@ -212,7 +195,7 @@ class CasqRate::MessageEncoder {
 Exchange CasqRate::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
 
 std::unique_ptr<CompressorMemory> CasqRate::make_memory(const Parameter& parameter) const {
-  return std::make_unique<CasqRateMemory>(rates(), parameter.elements());
+  return std::make_unique<CasqRateMemory>(parameter.elements());
 }
 
 void CasqRate::plan_step(std::span<CompressorMemory* const> memories) const { casq::plan_rates(memories, rates(), options_.weight); }
@@ -221,14 +204,15 @@ std::size_t CasqRate::most_bytes(const Piece& piece) const { return sizeof(StepC
 
 std::size_t CasqRate::usual_bytes(const Piece& piece, Pass pass) const {
   const auto elements = static_cast<double>(piece.elements());
-  const std::uint32_t foreseen = memory_of(piece).record(piece, pass).foreseen;
-  const double bytes = foreseen > 0 ? foreseen * elements / double{kChunkElements} : (1 + kFirstMargin) * rate(pass) * elements / 8;
-  return std::min(most_bytes(piece), static_cast<std::size_t>(std::ceil(bytes)));
+  const casq::RatePlan& plan = memory_of(piece).plan(pass);
+  const std::uint32_t longest = memory_of(piece).record(piece, pass).longest;
+  const double bytes = plan.usual > 0 && longest > 0 ? plan.usual * longest * elements / double{kChunkElements} : rate(pass) * elements / 8;
+  return std::min(most_bytes(piece), static_cast<std::size_t>(bytes));
 }
 
 void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const {
-  const auto foreseen = static_cast<std::uint32_t>(std::ceil((1 + kMargin) * bytes_an_element * double{kChunkElements})) + 1;
-  for (const Piece* piece : pieces) memory_of(*piece).record(*piece, pass).foreseen = foreseen;
+  const auto longest = static_cast<std::uint32_t>(std::ceil(bytes_an_element * double{kChunkElements})) + 1;
+  for (const Piece* piece : pieces) memory_of(*piece).record(*piece, pass).longest = longest;
 }
 
 bool CasqRate::encode(const Encoding& encoding, Context& context) const { return MessageEncoder(*this, encoding, context).run(); }

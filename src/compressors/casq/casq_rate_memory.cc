@@ -11,10 +11,15 @@ namespace thinwire::casq {
 namespace {
 
 constexpr std::uint8_t kVersion = 1;
-constexpr double kForgetting = 0.8;               // of what is owed, a step
-constexpr double kMostOwed = 0.5;                 // of a step's bits are spent on what is owed, or saved
+// Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
+constexpr double kMargin = 1.0 / 32;
+// Fewer bits than wanted, by so many octaves, are mostly chance, and are corrected in part.
+constexpr double kSmallMiss = 0.25, kTrust = 0.5;
+constexpr double kLeastShare = 0.25;              // of what a worker's codes take of the longest message
 constexpr double kLeastSlope = 0.1, kMostSlope = 8;
-constexpr double kMostStride = 4;                 // octaves of the step at once
+constexpr double kMostStride = 8;  // octaves of the step that bits are foretold over
+constexpr double kNearEnough = 0.01;
+constexpr int kMostTrials = 8;
 
 // Of the parameter's last committed step; others may be of chunks that other workers own by now.
 bool counts(const ChunkRecord& chunk) { return chunk.step > 0 && chunk.age == 0; }
@@ -30,64 +35,96 @@ double scale_of(std::span<const ChunkRecord> chunks, double weight) {
   return weight > 0 && squares > 0 ? std::pow(squares / elements, weight / 2) : 1;
 }
 
-// What parameters that share a step have taken, and would take at another one: as a power of the step.
+CasqRateMemory& rate_memory(CompressorMemory* memory) { return static_cast<CasqRateMemory&>(*memory); }
+
+// How much longer messages may be than the longest were, to take the rate. From what all workers know alike.
+double usual_length(std::span<CompressorMemory* const> memories, Pass pass, double rate) {
+  double bits = 0, longest = 0;
+  for (CompressorMemory* memory : memories) {
+    const auto chunks = rate_memory(memory).committed(pass);
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      if (chunks[c].longest == 0) continue;
+      const auto elements = static_cast<double>(rate_memory(memory).chunk_elements(c));
+      bits += rate * elements;
+      longest += 8.0 * chunks[c].longest * elements / double{kChunkElements};
+    }
+  }
+  return longest > 0 ? bits / longest : 0;
+}
+
+// What parameters that share a step have taken, from which follows the step at which they will take what is wanted.
 class Taken {
  public:
-  // scale: of the chunks' steps to the common one.
-  void count(std::span<const ChunkRecord> chunks, double scale, double rate) {
-    for (const ChunkRecord& chunk : chunks) {
-      if (!counts(chunk)) continue;
-      wanted_ += rate * double{chunk.elements} - double{chunk.other_bits};
+  Taken(std::span<CompressorMemory* const> memories, Pass pass, double weight) : memories_(memories), pass_(pass), weight_(weight) {
+    for_each([&](const ChunkRecord& chunk, double scale) {
+      elements_ += double{chunk.elements};
+      longest_ += 8.0 * chunk.longest * double{chunk.elements} / double{kChunkElements};
       run_ += double{chunk.run_bits};
       coarser_ += double{chunk.run_bits_coarser};
       octaves_ += std::log2(double{chunk.step} / scale) * double{chunk.code_bits};
       bits_ += double{chunk.code_bits};
-    }
+    });
   }
-  bool tells() const { return bits_ > 0 && wanted_ > 0; }
-  double wanted() const { return wanted_; }
+
+  bool tells() const { return bits_ > 0; }
   double slope() const {
     if (!(run_ > 0)) return 1;
     const double slope = coarser_ > 0 ? std::log2(run_ / coarser_) / std::log2(double{kCoarser}) : kMostSlope;
     return std::clamp(slope, kLeastSlope, kMostSlope);
   }
-  // The common step's logarithm, on average over all bits.
-  double octave() const { return octaves_ / bits_; }
-  double bits_at_octave(std::span<const ChunkRecord> chunks, double scale) const {
+
+  // What is to be taken at a rate. Where other workers' messages are longer, which all are filled up to, own codes take less.
+  double wanted(double rate) const {
+    const double share = longest_ > 0 ? std::clamp(bits_ / longest_, kLeastShare, 1.0) : 1;
+    return (1 - kMargin) * share * rate * elements_;
+  }
+  // The common step for so many bits.
+  double step_for(double wanted) const {
+    const double last = octaves_ / bits_, missed = std::log2(bits_at(std::exp2(last)) / wanted);
+    if (std::fabs(missed) < kSmallMiss) return std::exp2(last + (missed > 0 ? 1 : kTrust) * missed / slope());
+    double octave = last;
+    for (int i = 0; i < kMostTrials; ++i) {
+      const double left = std::log2(bits_at(std::exp2(octave)) / wanted);
+      if (std::fabs(left) < kNearEnough) break;
+      octave = std::clamp(octave + left / slope(), last - kMostStride, last + kMostStride);
+    }
+    return std::exp2(octave);
+  }
+  double bits_at(double step) const {
     double bits = 0;
-    for (const ChunkRecord& chunk : chunks)
-      if (counts(chunk)) {
-        const double away = std::log2(double{chunk.step} / scale) - octave();
-        bits += double{chunk.code_bits} * std::exp2(slope() * std::clamp(away, -kMostStride, kMostStride));
-      }
+    const double slope_here = slope();
+    for_each([&](const ChunkRecord& chunk, double scale) { bits += foretold_bits(chunk, step * scale, slope_here); });
     return bits;
   }
 
  private:
-  double wanted_ = 0, run_ = 0, coarser_ = 0, octaves_ = 0, bits_ = 0;
+  // Calls body(chunk, scale) for all chunks that count.
+  template <class Body>
+  void for_each(const Body& body) const {
+    for (CompressorMemory* memory : memories_) {
+      const auto chunks = rate_memory(memory).committed(pass_);
+      const double scale = scale_of(chunks, weight_);
+      for (const ChunkRecord& chunk : chunks)
+        if (counts(chunk)) body(chunk, scale);
+    }
+  }
+  std::span<CompressorMemory* const> memories_;
+  Pass pass_;
+  double weight_, elements_ = 0, longest_ = 0, run_ = 0, coarser_ = 0, octaves_ = 0, bits_ = 0;
 };
 
 void plan_pass(std::span<CompressorMemory* const> memories, Pass pass, double rate, double weight) {
-  const auto memory_of = [](CompressorMemory* memory) -> CasqRateMemory& { return static_cast<CasqRateMemory&>(*memory); };
-  Taken taken;
-  double bits = 0, owed = 0;
+  const Taken taken(memories, pass, weight);
+  const double usual = usual_length(memories, pass, rate), wanted = taken.wanted(rate);
+  const double step = taken.tells() ? taken.step_for(wanted) : 0;
   for (CompressorMemory* memory : memories) {
-    const auto chunks = memory_of(memory).committed(pass);
-    taken.count(chunks, scale_of(chunks, weight), rate);
-    owed += memory_of(memory).owed(pass);
-  }
-  for (CompressorMemory* memory : memories) {
-    const auto chunks = memory_of(memory).committed(pass);
-    memory_of(memory).plan(pass) = {};
-    if (taken.tells()) bits += taken.bits_at_octave(chunks, scale_of(chunks, weight));
-  }
-  if (!taken.tells()) return;
-  const double wanted = taken.wanted() + std::clamp(owed, -kMostOwed * taken.wanted(), kMostOwed * taken.wanted());
-  const double stride = std::clamp(std::log2(bits / wanted) / taken.slope(), -kMostStride, kMostStride);
-  for (CompressorMemory* memory : memories) {
-    const double step = std::exp2(taken.octave() + stride) * scale_of(memory_of(memory).committed(pass), weight);
-    memory_of(memory).plan(pass) = {static_cast<float>(std::clamp(step, double{kernels::kLeastStep}, double{kernels::kLargestStep})),
-                                    static_cast<float>(taken.slope())};
+    RatePlan& plan = rate_memory(memory).plan(pass);
+    plan = {.usual = usual};
+    if (!taken.tells()) continue;
+    const double own = step * scale_of(rate_memory(memory).committed(pass), weight);
+    plan.step = static_cast<float>(std::clamp(own, double{kernels::kLeastStep}, double{kernels::kLargestStep}));
+    plan.slope = static_cast<float>(taken.slope());
+    plan.share = std::min(1.0, wanted / taken.bits_at(step));
   }
 }
 
@@ -95,57 +132,43 @@ bool is_legal(const ChunkRecord& chunk) {
   const bool step = chunk.step == 0 || (chunk.step >= kernels::kLeastStep && chunk.step <= kernels::kLargestStep);
   const auto is_figure = [](float value, double most) { return value >= 0 && double{value} <= most; };
   constexpr double kMostBits = 8.0 * 8 * kChunkElements;
-  return step && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.other_bits, kMostBits) &&
-         is_figure(chunk.run_bits, kMostBits) && is_figure(chunk.run_bits_coarser, kMostBits) && is_figure(chunk.mean_square, 3.5e38) &&
-         chunk.foreseen <= 8 * kChunkElements && chunk.age <= 1;
+  return step && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.run_bits, kMostBits) &&
+         is_figure(chunk.run_bits_coarser, kMostBits) && is_figure(chunk.mean_square, 3.5e38) && chunk.longest <= 8 * kChunkElements && chunk.age <= 1;
 }
 
 }  // namespace
 
-CasqRateMemory::CasqRateMemory(std::array<double, 2> rates, std::uint64_t elements)
-    : rates_(rates), count_((elements + kChunkElements - 1) / kChunkElements) {
-  committed_.chunks.resize(2 * count_);
-  working_ = committed_;
+CasqRateMemory::CasqRateMemory(std::uint64_t elements)
+    : elements_(elements), count_((elements + kChunkElements - 1) / kChunkElements), committed_(2 * count_), working_(committed_) {}
+
+double foretold_bits(const ChunkRecord& chunk, double step, double slope) {
+  return double{chunk.code_bits} * std::exp2(slope * std::clamp(std::log2(double{chunk.step} / step), -kMostStride, kMostStride));
 }
 
 std::span<const ChunkRecord> CasqRateMemory::committed(Pass pass) const {
-  return std::span(committed_.chunks).subspan(pass == Pass::kSecond ? count_ : 0, count_);
+  return std::span(committed_).subspan(pass == Pass::kSecond ? count_ : 0, count_);
 }
 
 void CasqRateMemory::begin_step() {
   working_ = committed_;
-  for (ChunkRecord& chunk : working_.chunks) chunk.age = 1;
-}
-
-void CasqRateMemory::commit_step() {
-  committed_ = working_;
-  for (std::size_t pass = 0; pass < 2; ++pass) {
-    double left = kForgetting * double{committed_.owed[pass]};
-    for (const ChunkRecord& chunk : committed(static_cast<Pass>(pass)))
-      if (counts(chunk)) left += rates_[pass] * double{chunk.elements} - double{chunk.code_bits} - double{chunk.other_bits};
-    committed_.owed[pass] = static_cast<float>(left);
-  }
+  for (ChunkRecord& chunk : working_) chunk.age = 1;
 }
 
 std::vector<std::byte> CasqRateMemory::save() const {
-  std::vector<std::byte> saved(sizeof(kVersion) + sizeof(committed_.owed) + committed_.chunks.size() * sizeof(ChunkRecord));
+  std::vector<std::byte> saved(sizeof(kVersion) + committed_.size() * sizeof(ChunkRecord));
   ByteWriter writer(saved);
   writer.write(kVersion);
-  writer.write(committed_.owed);
-  writer.write_all(std::span<const ChunkRecord>(committed_.chunks));
+  writer.write_all(std::span<const ChunkRecord>(committed_));
   return saved;
 }
 
 void CasqRateMemory::load(std::span<const std::byte> saved) {
   ByteReader reader(saved, "a saved state of casq:rate=");
   reader.expect_version(kVersion);
-  State loaded;
-  loaded.owed = reader.read<std::array<float, 2>>();
-  loaded.chunks.resize(2 * count_);
-  reader.read_into(std::span<ChunkRecord>(loaded.chunks));
+  std::vector<ChunkRecord> loaded(committed_.size());
+  reader.read_into(std::span<ChunkRecord>(loaded));
   reader.expect_end();
-  if (!std::ranges::all_of(loaded.owed, [](float owed) { return std::isfinite(owed); }) || !std::ranges::all_of(loaded.chunks, is_legal))
-    throw PayloadError("a saved state of casq:rate= holds figures that no step leaves behind");
+  if (!std::ranges::all_of(loaded, is_legal)) throw PayloadError("a saved state of casq:rate= holds figures that no step leaves behind");
   committed_ = std::move(loaded);
 }
 

@@ -1,6 +1,7 @@
 // What casq:rate= remembers of a parameter: what its codes took at which step, from which the next step follows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -19,53 +20,52 @@ struct ChunkRecord {
   float step = 0;              // 0: it was never encoded
   float elements = 0;
   float code_bits = 0;
-  float other_bits = 0;        // its part of what is not code: lengths, headers
   float run_bits = 0;          // what a run of it takes by the tables, at that step
   float run_bits_coarser = 0;  // and at a step that is kCoarser
   float mean_square = 0;       // of its entries
-  std::uint32_t foreseen = 0;  // bytes that kChunkElements entries will take, as all workers agreed on; 0: not yet
+  std::uint32_t longest = 0;   // bytes that the longest message took for kChunkElements entries: the same on every worker; 0: not yet
   std::uint32_t age = 0;       // 0: encoded in the last step that its parameter took part in
 };
 
-// Which step to encode with, at each pass.
+// What is foreseen of a step, at each pass.
 struct RatePlan {
-  float step = 0;   // 0: nothing is known yet
-  float slope = 1;  // bits are as step^-slope, near it
+  float step = 0;     // to encode with; 0: nothing is known yet
+  float slope = 1;    // bits are as step^-slope, near it
+  double share = 1;   // of what is foretold at that step, to take no more than the rate in all
+  double usual = 0;   // messages will be so many times as long as the longest were: the same on every worker; 0: nothing is known
 };
 
 class CasqRateMemory : public CompressorMemory {
  public:
-  // rates: of both passes, bits an entry. elements: of the parameter.
-  CasqRateMemory(std::array<double, 2> rates, std::uint64_t elements);
+  // elements: of the parameter.
+  explicit CasqRateMemory(std::uint64_t elements);
 
   // Of the chunk that begins where the piece does; chunks' are separate memory.
-  ChunkRecord& record(const Piece& piece, Pass pass) { return working_.chunks[place(piece, pass)]; }
+  ChunkRecord& record(const Piece& piece, Pass pass) { return working_[place(piece, pass)]; }
   // Set before a step's first reduction, and not part of what is committed.
   RatePlan& plan(Pass pass) { return plans_[static_cast<std::size_t>(pass)]; }
   std::span<const ChunkRecord> committed(Pass pass) const;
-  // Bits that earlier steps left over, or took too many (negative); what is longer ago counts less.
-  double owed(Pass pass) const { return committed_.owed[static_cast<std::size_t>(pass)]; }
+  std::uint64_t chunk_elements(std::size_t chunk) const { return std::min(kChunkElements, elements_ - chunk * kChunkElements); }
 
   void begin_step() override;
-  void commit_step() override;
+  void commit_step() override { committed_ = working_; }
   std::vector<std::byte> save() const override;
   void load(std::span<const std::byte> saved) override;
 
  private:
-  struct State {
-    std::vector<ChunkRecord> chunks;  // [pass][chunk]
-    std::array<float, 2> owed{};
-  };
   std::size_t place(const Piece& piece, Pass pass) const {
     return (pass == Pass::kSecond ? count_ : 0) + piece.first / kChunkElements;
   }
 
-  std::array<double, 2> rates_;
+  std::uint64_t elements_;
   std::size_t count_;  // of chunks
   std::array<RatePlan, 2> plans_;
-  State committed_;
-  State working_;  // of the step at hand
+  std::vector<ChunkRecord> committed_;  // [pass][chunk]
+  std::vector<ChunkRecord> working_;    // of the step at hand
 };
+
+// What a chunk's code will take at another step.
+double foretold_bits(const ChunkRecord& chunk, double step, double slope);
 
 // The plans of parameters that share a step at each pass, from what they have committed; memories are of CasqRateMemory. rates: of both
 // passes. weight: a parameter's step is its root mean square to that power times the common one.

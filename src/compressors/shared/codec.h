@@ -43,8 +43,8 @@ class Codec {
   // The most that a piece's code takes, the same on every worker; with a fixed length, what every one takes.
   virtual std::size_t most_bytes(const Piece& piece) const = 0;
   virtual bool has_fixed_length() const { return true; }
-  // What a piece's code usually takes, without a fixed length: the same on every worker. Messages that are longer than their
-  // pieces' usual lengths take a round more.
+  // Without a fixed length, what a piece's code usually takes, with its part of the message's head: the same on every worker. Messages
+  // that are longer take a round more.
   virtual std::size_t usual_bytes(const Piece& piece, Pass /*pass*/) const { return most_bytes(piece); }
   // What the longest message of a step has taken, for each element of its pieces: the same on every worker. For the next step's usual_bytes().
   virtual void foresee(std::span<const Piece* const> /*pieces*/, Pass /*pass*/, double /*bytes_an_element*/) const {}

@@ -63,9 +63,10 @@ MessageFormat::MessageFormat(const Codec& codec, std::span<const Piece* const> p
 std::size_t MessageFormat::lengths_begin() const { return sizeof(Header) + (pieces_.size() + 7) / 8; }
 
 std::size_t MessageFormat::usual_bytes(Pass pass) const {
-  return std::accumulate(pieces_.begin(), pieces_.end(), codes_begin(), [&](std::size_t bytes, const Piece* piece) {
+  const std::size_t codes = std::accumulate(pieces_.begin(), pieces_.end(), std::size_t{0}, [&](std::size_t bytes, const Piece* piece) {
     return bytes + codec_.usual_bytes(*piece, pass);
   });
+  return std::clamp(codes, codes_begin(), most_bytes());
 }
 
 // --- sending

@@ -27,9 +27,9 @@ class MessageFormat {
   // Of a message; with a fixed length every one's.
   std::size_t most_bytes() const { return begins_.back(); }
   std::size_t usual_bytes(Pass pass) const;
-  // Without a fixed length: what codes take in a message of that length, for each element.
+  // What a message of that length takes for each element.
   double bytes_an_element(std::size_t message) const {
-    return static_cast<double>(message - std::min(message, codes_begin())) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
+    return static_cast<double>(message) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
   }
 
   bool has_lengths() const { return !codec_.has_fixed_length(); }
