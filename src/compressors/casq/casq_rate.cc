@@ -128,7 +128,13 @@ class CasqRate::MessageEncoder {
   bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
     ChunkEncoder& encoder = coder_in<ChunkEncoder>(rooms_.of(thread));
     const float step = step_of(coded_step(steps_[i]));
-    encoding_.lengths[i] = magnitudes.largest > 0 ? write(i, values, step, encoder) : 0;
+    const auto left = encoding_.left.empty() ? std::span<float>() : encoding_.left[i];
+    if (magnitudes.largest > 0) {
+      encoding_.lengths[i] = write(i, values, step, left, encoder);
+    } else {
+      encoding_.lengths[i] = 0;
+      std::ranges::fill(left, 0.0f);
+    }
     ChunkRecord& now = record(i);
     const auto n = static_cast<float>(values.size());
     now.step = step;
@@ -142,13 +148,16 @@ class CasqRate::MessageEncoder {
     return encoding_.source.encoded(i, encoding_.room[i].first(encoding_.lengths[i]), thread);
   }
 
-  std::size_t write(std::size_t i, std::span<const float> values, float step, ChunkEncoder& encoder) const {
+  std::size_t write(std::size_t i, std::span<const float> values, float step, std::span<float> left, ChunkEncoder& encoder) const {
     ByteWriter writer(encoding_.room[i]);
     writer.write(coded_step(step));
     const auto code = encoding_.room[i].subspan(sizeof(StepCode));
     // Values that no step is small enough for.
-    if (step <= kernels::kLeastStep) return sizeof(StepCode) + casq::write_exact(values, code);
-    const std::size_t bytes = encoder.encode(values, step, code).bytes;
+    if (step <= kernels::kLeastStep) {
+      std::ranges::fill(left, 0.0f);
+      return sizeof(StepCode) + casq::write_exact(values, code);
+    }
+    const std::size_t bytes = encoder.encode(values, step, code, left).bytes;
     return casq::is_zeros(code.first(bytes)) ? 0 : sizeof(StepCode) + bytes;
   }
 

@@ -18,7 +18,9 @@ class OwnValues : public ValueSource {
 
   kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t /*thread*/) const override {
     const kernels::Opened opened = read_values(*pieces_[i], work_, values);
-    head_.note(static_cast<std::size_t>(pieces_[i] - work_.pieces.data()), opened);
+    const auto index = static_cast<std::size_t>(pieces_[i] - work_.pieces.data());
+    head_.note(index, opened);
+    if (work_.measured) work_.report.energies[index] = static_cast<double>(opened.sum.sum_squares);
     return opened.sum;
   }
 
@@ -28,9 +30,35 @@ class OwnValues : public ValueSource {
   Head& head_;
 };
 
+// What own codes leave of own values, kept from encoding on where a code takes long to decode: one without a fixed length.
+class OwnLefts {
+ public:
+  OwnLefts(const Codec& codec, std::span<const Piece* const> pieces, const Work& work, Context& context) {
+    if (codec.has_fixed_length() || !(work.feedback || work.measured)) return;
+    all_ = context.scratch().take<float>(work.elements);
+    by_place_ = context.scratch().take<std::span<float>>(pieces.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) by_place_[i] = of(*pieces[i]);
+  }
+  // In the pieces' order; empty where nothing is kept.
+  std::span<const std::span<float>> by_place() const { return by_place_; }
+  bool keeps() const { return !all_.empty(); }
+  std::span<float> of(const Piece& piece) const { return all_.subspan(piece.offset, piece.elements()); }
+
+ private:
+  std::span<float> all_;
+  std::span<std::span<float>> by_place_;
+};
+
+// skip(), for strategies: what is not sent counts as no error.
+inline void skip_measured(const Work& work, std::size_t i) {
+  if (work.measured) work.report.energies[i] = 0;
+  skip(work.pieces[i]);
+}
+
 inline void encode_own(const Codec& codec, std::span<const Piece* const> pieces, const OwnValues& values,
-                       std::span<const std::span<std::byte>> room, std::span<std::size_t> lengths, Head& head, Context& context) {
-  const Encoding encoding{pieces, Pass::kFirst, values, room, lengths};
+                       std::span<const std::span<std::byte>> room, std::span<std::size_t> lengths, const OwnLefts& lefts, Head& head,
+                       Context& context) {
+  const Encoding encoding{pieces, Pass::kFirst, values, room, lengths, lefts.by_place()};
   if (!codec.encode(encoding, context)) head.note_not_finite();
 }
 

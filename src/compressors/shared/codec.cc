@@ -29,7 +29,10 @@ bool PieceCodec::encode(const Encoding& encoding, Context& context) const {
     const auto values = values_of_threads.subspan(thread * longest, piece.elements());
     const kernels::Magnitudes magnitudes = encoding.source.read(i, values, thread);
     if (magnitudes.finite) {
+      const auto left = encoding.left.empty() ? std::span<float>() : encoding.left[i];
+      std::ranges::copy(values.first(left.size()), left.begin());
       encoding.lengths[i] = encode_piece(piece, encoding.pass, values, magnitudes, encoding.room[i], rooms.of(thread));
+      if (!left.empty()) decode(encoding.room[i].first(encoding.lengths[i]), piece, -1, true, left, rooms.of(thread));
       if (encoding.source.encoded(i, encoding.room[i].first(encoding.lengths[i]), thread)) return;
     }
     good.store(false, std::memory_order_relaxed);

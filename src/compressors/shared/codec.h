@@ -32,6 +32,7 @@ struct Encoding {
   const ValueSource& source;
   std::span<const std::span<std::byte>> room;  // for each piece's code: most_bytes(); empty for a piece to be left out
   std::span<std::size_t> lengths;              // out: what of it was taken; 0 where left out
+  std::span<const std::span<float>> left = {};  // out: values less what their code decodes to, of each piece; empty if that is not wanted
 };
 
 class Codec {

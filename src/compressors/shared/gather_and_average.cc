@@ -26,18 +26,16 @@ class Gathered {
     });
   }
 
-  void average(const MessageToSend& own, const EarlyMeans& early) const {
+  void average(const MessageToSend& own, const OwnLefts& lefts, const EarlyMeans& early) const {
     const CommitRooms rooms(work_, context_);
     const std::uint64_t decoded = work_.elements * messages_.size();
     context_.threads().for_each(work_.pieces.size(), decoded, [&](std::size_t i, std::size_t thread) {
       const Piece& piece = work_.pieces[i];
-      if (is_skipped(i)) return skip(piece);
-      CommitRoom room = rooms.read(work_, i, thread);
+      if (is_skipped(i)) return skip_measured(work_, i);
+      if (early.keeps()) return commit(work_, i, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)});
+      const CommitRoom room = rooms.read(work_, i, thread);
       if (!room.left.empty()) format_.codec().decode(own.code(i), piece, -1, true, room.left, rooms_.of(thread));
-      if (early.keeps())
-        room.mean = early.kept(piece);
-      else
-        decode(i, thread, room.mean);
+      decode(i, thread, room.mean);
       commit(work_, i, room);
     });
   }
@@ -75,7 +73,8 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
                      scratch.take<std::size_t>(pieces.size()));
   Head head(work, scratch);
   const OwnValues values(work, pieces, head);
-  encode_own(codec, pieces, values, mine.room(), mine.lengths(), head, context);
+  const OwnLefts lefts(codec, pieces, work, context);
+  encode_own(codec, pieces, values, mine.room(), mine.lengths(), lefts, head, context);
   for (std::size_t i = 0; i < pieces.size(); ++i)
     if (head.used(i)) mine.mark_used(i);
   mine.complete(head.finite());
@@ -108,7 +107,7 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
   }
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
-  gathered.average(mine, early);
+  gathered.average(mine, lefts, early);
 }
 
 }  // namespace thinwire

@@ -83,9 +83,9 @@ class OwnShards {
   }
 
   // All shards are completed after the last is encoded: every owner is told if anything is not finite.
-  void encode(const Work& work, Head& head, Context& context) const {
+  void encode(const Work& work, const OwnLefts& lefts, Head& head, Context& context) const {
     const OwnValues values(work, shards_.pieces(), head);
-    encode_own(shards_.codec(), shards_.pieces(), values, room_, lengths_, head, context);
+    encode_own(shards_.codec(), shards_.pieces(), values, room_, lengths_, lefts, head, context);
     context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
       for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i)
         if (head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()))) messages_[owner].mark_used(i);
@@ -155,6 +155,11 @@ class Means : public ValueSource {
       longest_ = std::max<std::size_t>(longest_, pieces_[i]->elements());
     }
     lost_ = context.scratch().take<float>(begins_.back());
+    largest_ = context.scratch().take<float>(pieces_.size());
+    if (!shards.codec().has_fixed_length()) {
+      by_place_ = context.scratch().take<std::span<float>>(pieces_.size());
+      for (std::size_t i = 0; i < pieces_.size(); ++i) by_place_[i] = lost_of(i);
+    }
     lefts_ = context.scratch().take<float>(longest_ * context.threads().threads());
   }
 
@@ -164,24 +169,27 @@ class Means : public ValueSource {
   }
   // What the second encoding of the owner's i-th piece lost, times the number of workers; empty without feedback.
   std::span<const float> lost(std::size_t i) const { return lost_of(i); }
+  // For Encoding: where codes without a fixed length leave what they lose.
+  std::span<const std::span<float>> left() const { return by_place_; }
 
   kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const override {
     const auto codes = codes_.subspan(thread * received_.size(), received_.size());
     for (std::size_t rank = 0; rank < codes.size(); ++rank) codes[rank] = received_[rank].code(i);
     shards_.codec().decode_sum(codes, *pieces_[i], 1.0f / workers(), values, rooms_.of(thread));
-    std::ranges::copy(values.first(lost_of(i).size()), lost_of(i).begin());
-    return kernels::measure(values);
+    const kernels::Magnitudes magnitudes = kernels::measure(values);
+    if (!lost_.empty()) largest_[i] = magnitudes.largest;
+    if (by_place_.empty()) std::ranges::copy(values.first(lost_of(i).size()), lost_of(i).begin());
+    return magnitudes;
   }
 
   // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
   bool encoded(std::size_t i, std::span<const std::byte> code, std::size_t thread) const override {
     const std::span<float> lost = lost_of(i);
     if (lost.empty()) return true;
-    const float largest = kernels::measure(lost).largest;
-    shards_.codec().decode(code, *pieces_[i], -1, true, lost, rooms_.of(thread));
+    if (by_place_.empty()) shards_.codec().decode(code, *pieces_[i], -1, true, lost, rooms_.of(thread));
     kernels::multiply(lost, workers());
     // A mean that large may be foreign bytes; most of the time there is nothing to look for.
-    return std::isfinite(4 * workers() * largest) || residual_is_finite(i, thread);
+    return std::isfinite(4 * workers() * largest_[i]) || residual_is_finite(i, thread);
   }
 
  private:
@@ -209,6 +217,8 @@ class Means : public ValueSource {
   std::span<std::size_t> begins_;                // of the pieces in lost_
   std::size_t longest_ = 0;
   std::span<float> lost_;
+  std::span<float> largest_;                 // of each mean
+  std::span<std::span<float>> by_place_;     // lost_ of each piece, without a fixed length
   std::span<float> lefts_;  // room for one in each thread
 };
 
@@ -224,7 +234,7 @@ void encode_means(const Means& means, const Codec& codec, bool finite, MessageTo
       room[i] = {};
     }
   }
-  const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths()};
+  const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths(), means.left()};
   second.complete(finite && codec.encode(encoding, context));
 }
 
@@ -243,20 +253,19 @@ class Spread {
     });
   }
 
-  void commit_means(const OwnShards& own, const Means& means, const EarlyMeans& early) const {
+  void commit_means(const OwnShards& own, const OwnLefts& lefts, const Means& means, const EarlyMeans& early) const {
     const CommitRooms rooms(work_, context_);
     const auto rank = static_cast<std::size_t>(context_.rank());
     for_each_piece(work_, context_, [&](const Piece&, std::size_t place, std::size_t thread) {
       const Piece& piece = *shards_.pieces()[place];
-      if (!used(place)) return skip(piece);
       const std::size_t index = shards_.index(place);
-      CommitRoom room = rooms.read(work_, index, thread);
+      if (!used(place)) return skip_measured(work_, index);
+      const auto owed = piece.owner == rank ? means.lost(shards_.place_at_owner(place)) : std::span<const float>();
+      if (early.keeps()) return commit(work_, index, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)}, owed);
+      const CommitRoom room = rooms.read(work_, index, thread);
       if (!room.left.empty()) shards_.codec().decode(own.code(place), piece, -1, true, room.left, rooms_.of(thread));
-      if (early.keeps())
-        room.mean = early.kept(piece);
-      else
-        decode(place, room.mean, thread);
-      commit(work_, index, room, piece.owner == rank ? means.lost(shards_.place_at_owner(place)) : std::span<const float>());
+      decode(place, room.mean, thread);
+      commit(work_, index, room, owed);
     });
   }
 
@@ -313,7 +322,8 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   const Shards shards(codec, work, context);
   const OwnShards own(shards, context);
   Head head(work, scratch);
-  own.encode(work, head, context);
+  const OwnLefts lefts(codec, shards.pieces(), work, context);
+  own.encode(work, lefts, head, context);
   std::span<ReceivedMessage> received;
   Exchange first_half = send_to_owners(shards, own, payloads, received, context);
   co_await first_half;
@@ -342,7 +352,7 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   }
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
-  spread.commit_means(own, means, early);
+  spread.commit_means(own, lefts, means, early);
 }
 
 }  // namespace thinwire
