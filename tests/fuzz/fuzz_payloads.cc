@@ -40,6 +40,15 @@ std::vector<std::string> further_settings(const CompressorInfo& info) {
   return all;
 }
 
+bool is_allowed(const std::string& spec) {
+  try {
+    canonical_spec(spec);
+    return true;
+  } catch (const ArgumentError&) {
+    return false;
+  }
+}
+
 // Every row with gathered codes.
 std::vector<std::string> gathered_specs() {
   std::vector<std::string> all;
@@ -54,8 +63,12 @@ std::vector<std::string> gathered_specs() {
       if (!longer.empty()) specs = longer;
     }
     for (const std::string& settings : further_settings(info))
-      for (const std::string& spec : specs) all.push_back(spec + settings);
+      for (const std::string& spec : specs)
+        if (is_allowed(spec + settings)) all.push_back(spec + settings);
   }
+  // Their parameters go with no others'.
+  for (const char* spec : {"casq:rate=1", "casq:rate=0.25,feedback=off", "casq:rate=0.5,reduce=scatter", "casq:rate=4,reduce=scatter,second=1,weight=0.5"})
+    all.emplace_back(spec);
   return all;
 }
 

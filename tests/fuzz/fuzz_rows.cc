@@ -10,7 +10,7 @@ namespace thinwire::fuzz {
 namespace {
 
 constexpr const char* kSpecs[] = {"s2:mode=exact", "s2:mode=gather", "s2:mode=split", "s2:mode=peel", "s2:mode=peel,feedback=on",
-                                  "s2:mode=sketch", "s2:mode=exact/casq:bits=2", "s2:mode=split,block=5", "coordinates",
+                                  "s2:mode=sketch", "s2:mode=exact/casq:bits=2", "s2:mode=exact/casq:rate=1", "s2:mode=split,block=5", "coordinates",
                                   "coordinates:block=3", "sparcml", "omnireduce:block=7"};
 constexpr const char* kContents[] = {"sparse", "zeros", "one_worker_zero", "laplace"};
 

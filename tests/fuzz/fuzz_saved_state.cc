@@ -6,13 +6,14 @@ namespace {
 
 SpoiltGroup& group() {
   // Of gradiveq's parameters the victim is the owner; after two steps it learns one, has found one, and uses one.
-  static const Layout layout({{"casq", {20, 15}}, {"plain", {4}}, {"halves", {70}}, {"scattered", {33}}, {"learnt", {6, 5, 3, 3}},
+  static const Layout layout({{"rate", {30, 20}}, {"casq", {20, 15}}, {"plain", {4}}, {"halves", {70}}, {"scattered", {33}}, {"learnt", {6, 5, 3, 3}},
                               {"projecting", {6, 5, 3, 3}}, {"coded_found", {6, 5, 3, 3}}, {"coded", {6, 5, 3, 3}}, {"followed", {6, 5, 3, 3}}});
   const std::string gradiveq = "gradiveq:smallest=16,slice=9,axis=kernel,";
   static SpoiltGroup instance(
       layout,
       {.compressor = "casq:bits=2",
-       .rules = {{"plain", "none"},
+       .rules = {{"rate", "casq:rate=1"},
+                 {"plain", "none"},
                  {"halves", "bf16:feedback=on"},
                  {"scattered", "casq:bits=1,reduce=scatter"},
                  {"learnt", gradiveq + "dims=2,learn=9"},
