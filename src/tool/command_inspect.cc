@@ -78,6 +78,9 @@ void print_json(const Inspection& inspection) {
   json["energy"] = inspection.energy;
   json["casq_bits"] = inspection.casq_bits;
   json["casq_error"] = errors(inspection.casq_error);
+  json["casq_rates"] = ordered_json::array();
+  for (const InspectedRate& rate : inspection.rates)
+    json["casq_rates"].push_back({{"rate", rate.rate}, {"bits", rate.bits}, {"error", rate.error ? ordered_json(*rate.error) : ordered_json()}});
   json["parameters"] = ordered_json::array();
   for (const InspectedParameter& parameter : inspection.parameters) {
     ordered_json& row = json["parameters"].emplace_back();
@@ -119,9 +122,11 @@ void print_for_people(const Inspection& inspection) {
   table.print(std::cout);
   std::cout << "\nenergy%: share of the sum of squares; rows%: rows that are all zeros; rank: singular vectors\n"
                "that hold 90 % of the energy; casq:2: share of it that casq:bits=2 loses. Of the whole:\n\n";
-  Table errors({{"casq:bits=", 20, true}, {"bits an element", 15, true}, {"error", 8, true}});
+  Table errors({{"compressor", 20}, {"bits an element", 15, true}, {"error", 8, true}});
   for (std::size_t i = 0; i < inspection.casq_bits.size(); ++i)
-    errors.add({std::to_string(i + 1), short_number(inspection.casq_bits[i]), text(inspection.casq_error[i])});
+    errors.add({"casq:bits=" + std::to_string(i + 1), short_number(inspection.casq_bits[i]), text(inspection.casq_error[i])});
+  for (const InspectedRate& rate : inspection.rates)
+    errors.add({"casq:rate=" + short_number(rate.rate), short_number(rate.bits), text(rate.error)});
   errors.print(std::cout);
 }
 
@@ -159,6 +164,7 @@ Command add_inspect(CLI::App& tool) {
   spectrum       shares of the energy in singular vectors, of 96 rows where there are more
   casq_error     share of the energy that casq:bits=1 to 4 loses, without feedback
   casq_centres   what the first chunk's clusters decode to
+  casq_rates     bits that casq:rate=0.05 to 3 takes, and the share that it loses, of all together
 
 Examples:
   thinwire inspect --input g.npy

@@ -29,6 +29,15 @@ std::optional<double> ratio(double part, double whole) {
   return part / whole;
 }
 
+InspectedRate inspect_rate(const Layout& layout, std::span<const float> gradient, double energy, double rate) {
+  constexpr std::size_t kSteps = 3;  // the first step is by a sample
+  std::vector<float> steps;
+  for (std::size_t s = 0; s < kSteps; ++s) steps.insert(steps.end(), gradient.begin(), gradient.end());
+  const TrialReport report = run_trial(layout, steps, 1, kSteps, {.compressor = "casq:feedback=off,rate=" + std::to_string(rate)});
+  const auto decoded = std::span<const float>(report.mean).last(gradient.size());
+  return {rate, report.per_step.back().bits_per_element.value_or(0), ratio(energy_of_difference(gradient, decoded), energy)};
+}
+
 }  // namespace
 
 Inspection inspect(const Layout& layout, std::span<const float> gradient) {
@@ -57,6 +66,7 @@ Inspection inspect(const Layout& layout, std::span<const float> gradient) {
       parameter.centres.emplace_back(centres.begin(), centres.end());
     }
   }
+  for (const double rate : kInspectedRates) result.rates.push_back(inspect_rate(layout, gradient, result.energy, rate));
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,12 +24,21 @@ struct InspectedParameter {
   std::vector<std::vector<float>> centres;           // what its first chunk's clusters decode to, for the same bits
 };
 
+// What casq:rate=`rate` takes and loses, once it has found its step.
+struct InspectedRate {
+  double rate = 0;
+  double bits = 0;  // true bits an element
+  std::optional<double> error;
+};
+inline constexpr std::array<double, 7> kInspectedRates = {0.05, 0.1, 0.25, 0.5, 1, 2, 3};
+
 struct Inspection {
   std::vector<InspectedParameter> parameters;
   GradientStatistics all;
   double energy = 0;
   std::vector<std::optional<double>> casq_error;
   std::vector<double> casq_bits;  // true bits an element
+  std::vector<InspectedRate> rates;
 };
 
 // gradient: layout.elements() finite floats.

@@ -124,6 +124,12 @@ void add_table(std::ostream& out, const Inspection& inspection) {
   }
   out << "<tr><td>all</td>";
   add_errors(out, inspection.casq_error);
+  out << "</tr></table><table><tr><th>casq:rate=</th>";
+  for (const InspectedRate& rate : inspection.rates) out << "<th>" << short_number(rate.rate) << "</th>";
+  out << "</tr><tr><td>error left, all together</td>";
+  std::vector<std::optional<double>> errors;
+  for (const InspectedRate& rate : inspection.rates) errors.push_back(rate.error);
+  add_errors(out, errors);
   out << "</tr></table>";
 }
 

@@ -70,6 +70,10 @@ def test_errors_are_those_of_an_exchange(files, save, write):  # noqa: F811
         assert figures["casq_error"][bits - 1] == pytest.approx(exchanged["nmse_worker"], rel=1e-5)
         assert figures["casq_bits"][bits - 1] == exchanged["bits_per_element"]
         assert all(len(row["casq_centres"][bits - 1]) <= 2**bits for row in figures["parameters"])
+    assert [row["rate"] for row in figures["casq_rates"]] == [0.05, 0.1, 0.25, 0.5, 1, 2, 3]
+    assert all(row["bits"] == pytest.approx(row["rate"], rel=0.25, abs=0.1) for row in figures["casq_rates"])
+    rate_errors = [row["error"] for row in figures["casq_rates"]]
+    assert rate_errors == sorted(rate_errors, reverse=True) and rate_errors[4] < figures["casq_error"][0]
 
 
 def test_the_table_fits(files):
