@@ -1,4 +1,4 @@
-// Rows that can make compressors. To add one: its header and source, a row in registry.cc, a line in CMakeLists.txt.
+// All rows, by name. To add one: its header and source with NAME_row(), a line of the list in registry.cc, a line in CMakeLists.txt.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,35 @@
+// A compressor as the registry has it: what it is called, what it claims, what can be chosen of it, and how it is made. Rows stand beside their
+// compressors: NAME_row() makes the row of NAME, and registry.cc lists them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compressors/shared/compressor.h"
+#include "compressors/shared/spec_values.h"
+#include "thinwire/registry.h"
+
+namespace thinwire {
+
+using MadeCompressor = std::unique_ptr<const Compressor>;
+
+struct Row {
+  CompressorInfo info;
+  // `next` is null unless the row takes a stage and one follows it. Throws ArgumentError for values that do not go together.
+  MadeCompressor (*make)(const SpecValues& values, MadeCompressor next);
+};
+
+// --- parameters of a spec
+
+SpecParameter whole_number(const char* name, const char* default_value, double minimum, double maximum, const char* help);
+SpecParameter real(const char* name, const char* default_value, double minimum, double maximum, const char* help);
+// The first is the default.
+SpecParameter choice(const char* name, std::vector<std::string> choices, const char* help);
+SpecParameter off_or_on(const char* name, const char* default_value, const char* help);
+
+// Those that have one meaning everywhere.
+SpecParameter feedback(const char* default_value);
+SpecParameter reduce();
+
+}  // namespace thinwire
