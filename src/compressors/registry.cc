@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "compressors/shared/row.h"
 #include "thinwire/errors.h"
 
 // Every compressor there is, one a line: "none" first, then by name. NAME_row() stands beside the compressor.
@@ -26,10 +25,43 @@ THINWIRE_ROWS(THINWIRE_DECLARE)
 
 namespace {
 
-const std::vector<Row>& rows() {
+bool remembers(const Compressor& compressor) { return compressor.make_memory({"any", {1}}) != nullptr; }
+
+// Why a row, made as `compressor`, cannot carry what `sender` sends; empty if it can.
+std::string refusal(const Row& sender, const Row& carrier, const Compressor& compressor) {
+  if (carrier.info.unit != Unit::kElement)
+    return "it works on whole " + std::string(name_of(carrier.info.unit)) + "s of a parameter, and a stage is handed single elements";
+  if (sender.sends == Sends::kPassingElements && remembers(compressor))
+    return "it remembers something of every parameter, and what it would be handed means something else in every step";
+  return "";
+}
+
+// What may follow what: rows say what they send and what they work on, and it is judged here alone.
+void check_stage(const Row& sender, const Row& carrier, const Compressor& compressor, std::string_view spec) {
+  const std::string &from = sender.info.name, &to = carrier.info.name;
+  if (sender.sends == Sends::kNothing)
+    throw ArgumentError("compressor '" + from + "' takes no further stage, but '" + to + "' follows it in '" + std::string(spec) + "'");
+  const std::string reason = refusal(sender, carrier, compressor);
+  if (reason.empty()) return;
+  std::string allowed;
+  for (const Row& row : rows()) {
+    if (!refusal(sender, row, *row.make(SpecValues({row.info.name, {}}, row.info), nullptr)).empty()) continue;
+    allowed += (allowed.empty() ? "" : ", ") + row.info.name;
+  }
+  throw ArgumentError("compressor '" + to + "' cannot carry what '" + from + "' sends, as '" + std::string(spec) + "' says: " + reason + "; '" +
+                      from + "' can be followed by " + allowed);
+}
+
+}  // namespace
+
+std::span<const Row> rows() {
+  static const std::vector<Row> all = [] {
 #define THINWIRE_MAKE(NAME) NAME##_row(),
-  static const std::vector<Row> rows = {THINWIRE_ROWS(THINWIRE_MAKE)};
-  return rows;
+    std::vector<Row> made = {THINWIRE_ROWS(THINWIRE_MAKE)};
+    for (Row& row : made) row.info.takes_stage = row.sends != Sends::kNothing;
+    return made;
+  }();
+  return all;
 }
 
 const Row& row_of(const std::string& name) {
@@ -40,22 +72,6 @@ const Row& row_of(const std::string& name) {
   }
   throw ArgumentError("there is no compressor '" + name + "'; there are " + known);
 }
-
-// What a stage sends is cut anywhere, and its length may change from step to step: there are no rows or slices in it to be found again.
-void check_stage(const CompressorInfo& sender, const CompressorInfo& carrier, std::string_view spec) {
-  if (!sender.takes_stage)
-    throw ArgumentError("compressor '" + sender.name + "' takes no further stage, but '" + carrier.name + "' follows it in '" +
-                        std::string(spec) + "'");
-  if (carrier.unit == Unit::kElement) return;
-  std::string allowed;
-  for (const Row& row : rows())
-    if (row.info.unit == Unit::kElement) allowed += (allowed.empty() ? "" : ", ") + row.info.name;
-  throw ArgumentError("compressor '" + carrier.name + "' cannot carry what '" + sender.name + "' sends, as '" + std::string(spec) +
-                      "' says: it works on whole " + name_of(carrier.unit) + "s of a parameter, and a stage is handed single elements; '" +
-                      sender.name + "' can be followed by " + allowed);
-}
-
-}  // namespace
 
 const char* name_of(Aggregation aggregation) { return aggregation == Aggregation::kLinear ? "linear" : "gather"; }
 
@@ -86,13 +102,15 @@ ChosenCompressor make_compressor(std::string_view text) {
   const Spec spec = Spec::parse(text);
   ChosenCompressor chosen;
   Spec canonical;
+  const Row* carrier = nullptr;
   // From the last stage to the first, since each is made with what follows it.
   for (auto stage = spec.stages.rbegin(); stage != spec.stages.rend(); ++stage) {
     const Row& row = row_of(stage->name);
-    if (chosen.compressor) check_stage(row.info, *chosen.info, text);
+    if (chosen.compressor) check_stage(row, *carrier, *chosen.compressor, text);
     const SpecValues values(*stage, row.info);
     canonical.stages.insert(canonical.stages.begin(), values.canonical());
     chosen.info = &row.info;
+    carrier = &row;
     chosen.compressor = row.make(values, std::move(chosen.compressor));
     if (values.has("feedback")) {
       const std::string& feedback = values.choice("feedback");

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
-#include "compressors/shared/compressor.h"
-#include "compressors/shared/spec_values.h"
+#include "compressors/shared/row.h"
 #include "thinwire/registry.h"
 
 namespace thinwire {
+
+// In the order of compressors().
+std::span<const Row> rows();
+// Throws ArgumentError for a name that no row has.
+const Row& row_of(const std::string& name);
 
 // A spec string, understood.
 struct ChosenCompressor {

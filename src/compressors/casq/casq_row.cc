@@ -4,17 +4,38 @@
 #include "thinwire/errors.h"
 
 namespace thinwire {
-
-Row casq_row();
-
 namespace {
+
+std::vector<SpecParameter> parameters() {
+  return {
+      whole_number("bits", "2", 1, kernels::kMaxCodeBits, "bits an entry; 2^bits clusters"),
+      whole_number("retrain", "100", 1, 1e9, "steps between trainings of the clusters"),
+      choice("signs", {"free", "apart"}, "apart: no cluster holds values of both signs, as published"),
+      choice("scope", {"parameter", "block"},
+             "block: entries are divided by the mean magnitude of their block of 512, which is sent"),
+      choice("precision", {"fp32", "bf16"}, "of what clusters and buckets decode to"),
+      real("budget", "0", 0, kernels::kMaxCodeBits,
+           "bits an entry over all parameters, which get from 1 to 8 each by what they save; 0: `bits`"),
+      real("table", "0", 0, 1, "sketch buckets an entry, beyond one for each cluster"),
+      choice("assign", {"rank", "hash"}, "how entries share buckets: by their order, or by a hash, as published"),
+      choice("allocate", {"optimal", "entropy", "density", "entropy-centre", "entropy-centre-density"},
+             "how clusters share buckets: for the least error, or by a published weight"),
+      real("tail", "0", 0, 0.5,
+           "share of each sign's values in a cluster of their own, as published with 0.05; 0: none"),
+      real("rate", "0", 0, 8,
+           "bits an entry, all counted: entropy-coded levels of one step for all parameters; 0: 2^bits clusters"),
+      real("second", "0", 0, 8, "with rate= and reduce=scatter, bits an entry of means; 0: as rate"),
+      real("weight", "0", 0, 1, "with rate=, parameters' steps are as their root mean square to this power"),
+      feedback("on"), reduce()};
+}
 
 CasqOptions casq_options(const SpecValues& values) {
   CasqOptions options;
   options.bits = static_cast<int>(values.integer("bits"));
   options.budget = values.real("budget");
   if (options.budget > 0 && options.budget < 1)
-    throw ArgumentError("compressor 'casq': budget=" + values.choice("budget") + " is not allowed; it takes 0 or a number from 1 to 8");
+    throw ArgumentError("compressor 'casq': budget=" + values.choice("budget") +
+                        " is not allowed; it takes 0 or a number from 1 to 8");
   options.retrain = static_cast<std::uint64_t>(values.integer("retrain"));
   options.signs = values.choice("signs") == "apart" ? Signs::kApart : Signs::kFree;
   options.tail = values.real("tail");
@@ -32,11 +53,12 @@ CasqOptions casq_options(const SpecValues& values) {
 }
 
 // Parameters of fixed-length codes mean nothing where a rate is given, and the other way round.
-void check_rate(const SpecValues& values, const CompressorInfo& info) {
+void check_rate(const SpecValues& values) {
   const bool has_rate = values.real("rate") > 0;
   if (has_rate && values.real("rate") < 0.05)
-    throw ArgumentError("compressor 'casq': rate=" + values.choice("rate") + " is not allowed; it takes 0 or a number from 0.05 to 8");
-  for (const SpecParameter& parameter : info.parameters) {
+    throw ArgumentError("compressor 'casq': rate=" + values.choice("rate") +
+                        " is not allowed; it takes 0 or a number from 0.05 to 8");
+  for (const SpecParameter& parameter : parameters()) {
     const bool of_rate = parameter.name == "second" || parameter.name == "weight";
     const bool of_both = parameter.name == "rate" || parameter.name == "feedback" || parameter.name == "reduce";
     if (of_both || of_rate == has_rate || values.choice(parameter.name) == parameter.default_value) continue;
@@ -48,12 +70,12 @@ void check_rate(const SpecValues& values, const CompressorInfo& info) {
 
 CasqRateOptions rate_options(const SpecValues& values) {
   const double rate = values.real("rate"), second = values.real("second");
-  return {.rate = rate, .second = second > 0 ? second : rate, .weight = values.real("weight"), .reduce = reduce_of(values.choice("reduce"))};
+  return {.rate = rate, .second = second > 0 ? second : rate, .weight = values.real("weight"),
+          .reduce = reduce_of(values.choice("reduce"))};
 }
 
 MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
-  static const CompressorInfo info = casq_row().info;
-  check_rate(values, info);
+  check_rate(values);
   if (values.real("rate") > 0) return std::make_unique<CasqRate>(rate_options(values));
   return std::make_unique<Casq>(casq_options(values));
 }
@@ -61,33 +83,17 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
 }  // namespace
 
 Row casq_row() {
-  return {{.name = "casq",
-           .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
-           .wire_id = Casq::kWireId,
-           .wire_version = Casq::kWireVersion,
-           .aggregation = Aggregation::kGather,
-           .contractive = true,
-           .parameters = {whole_number("bits", "2", 1, kernels::kMaxCodeBits, "bits an entry; 2^bits clusters"),
-                          whole_number("retrain", "100", 1, 1e9, "steps between trainings of the clusters"),
-                          choice("signs", {"free", "apart"}, "apart: no cluster holds values of both signs, as published"),
-                          choice("scope", {"parameter", "block"},
-                                 "block: entries are divided by the mean magnitude of their block of 512, which is sent"),
-                          choice("precision", {"fp32", "bf16"}, "of what clusters and buckets decode to"),
-                          real("budget", "0", 0, kernels::kMaxCodeBits,
-                               "bits an entry over all parameters, which get from 1 to 8 each by what they save; 0: `bits`"),
-                          real("table", "0", 0, 1, "sketch buckets an entry, beyond one for each cluster"),
-                          choice("assign", {"rank", "hash"}, "how entries share buckets: by their order, or by a hash, as published"),
-                          choice("allocate", {"optimal", "entropy", "density", "entropy-centre", "entropy-centre-density"},
-                                 "how clusters share buckets: for the least error, or by a published weight"),
-                          real("tail", "0", 0, 0.5,
-                               "share of each sign's values in a cluster of their own, as published with 0.05; 0: none"),
-                          real("rate", "0", 0, 8,
-                               "bits an entry, all counted: entropy-coded levels of one step for all parameters; 0: 2^bits clusters"),
-                          real("second", "0", 0, 8, "with rate= and reduce=scatter, bits an entry of means; 0: as rate"),
-                          real("weight", "0", 0, 1, "with rate=, parameters' steps are as their root mean square to this power"),
-                          feedback("on"), reduce()},
-           .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"},
-          make};
+  Row row;
+  row.info = {.name = "casq",
+              .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
+              .wire_id = Casq::kWireId,
+              .wire_version = Casq::kWireVersion,
+              .aggregation = Aggregation::kGather,
+              .contractive = true,
+              .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"};
+  row.info.parameters = parameters();
+  row.make = make;
+  return row;
 }
 
 }  // namespace thinwire

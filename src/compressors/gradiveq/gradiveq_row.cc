@@ -62,39 +62,42 @@ Row gradiveq_row() {
   feedback_or_flush.help = "off: what the components do not hold is lost; on: it is kept and sent in the next learning step, or, "
                            "with refresh=every, as probes find it; flush: in parts in all of them, for cycles that learn about "
                            "as long as they use";
-  return {{.name = "gradiveq",
-           .description = "slices projected on their principal components, which all workers share",
-           .wire_id = Gradiveq::kWireId,
-           .aggregation = Aggregation::kLinear,
-           .unit = Unit::kSlice,
-           .takes_stage = true,
-           .parameters = {real("ratio", "16", 1, 10000, "entries of a slice to each of its components"),
-                          whole_number("dims", "0", 0, 4096, "components of a slice; 0: as ratio or energy say"),
-                          real("energy", "0", 0, 1, "as many components as hold this share of the variance; 0: as ratio says"),
-                          real("rate", "0", 0, 16,
-                               "bits an entry in compressed steps, guard bits and norms included: coefficients are rounded, strong "
-                               "components to more bits; 0: they are floats, as many as dims, energy or ratio say"),
-                          whole_number("slice", "0", 0, 4096,
-                                       "most entries of a slice; 0: 576, or 4096 with refresh=every, which needs no covariance"),
-                          choice("axis", {"usual", "auto", "filter", "flat", "out", "in", "kernel", "square"},
-                                 "along what a slice lies: whole filters, memory, output or input channels, kernels, or input "
-                                 "channels and part of the kernel, so that slices are as many as their entries; auto: filter, in or "
-                                 "kernel, for each parameter what keeps most at equal cost; usual: filter, or square with refresh=every"),
-                          choice("refresh", {"cycle", "every"},
-                                 "every: components follow the gradient in every step, with no learning phase"),
-                          whole_number("probes", "0", 0, 4096,
-                                       "with refresh=every, directions of a step's own beside the components; 0: as many as dims, or "
-                                       "else as ratio allows"),
-                          whole_number("learn", "100", 1, 1e9, "steps of a cycle that are uncompressed, to learn from"),
-                          whole_number("lag", "2", 0, 1e9,
-                                       "uncompressed steps more, in which components are found in the background"),
-                          whole_number("use", "400", 1, 1e9, "steps of a cycle that are compressed"),
-                          whole_number("smallest", "4096", 0, 1e9, "parameters of fewer elements travel uncompressed"),
-                          feedback_or_flush},
-           .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"},
-          [](const SpecValues& values, MadeCompressor next) {
-            return values.choice("refresh") == "every" ? make_following(values, std::move(next)) : make_cycling(values, std::move(next));
-          }};
+  Row row;
+  row.info = {.name = "gradiveq",
+              .description = "slices projected on their principal components, which all workers share",
+              .wire_id = Gradiveq::kWireId,
+              .aggregation = Aggregation::kLinear,
+              .unit = Unit::kSlice,
+              .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"};
+  row.sends = Sends::kPassingElements;
+  row.info.parameters = {
+      real("ratio", "16", 1, 10000, "entries of a slice to each of its components"),
+      whole_number("dims", "0", 0, 4096, "components of a slice; 0: as ratio or energy say"),
+      real("energy", "0", 0, 1, "as many components as hold this share of the variance; 0: as ratio says"),
+      real("rate", "0", 0, 16,
+           "bits an entry in compressed steps, guard bits and norms included: coefficients are rounded, strong "
+           "components to more bits; 0: they are floats, as many as dims, energy or ratio say"),
+      whole_number("slice", "0", 0, 4096,
+                   "most entries of a slice; 0: 576, or 4096 with refresh=every, which needs no covariance"),
+      choice("axis", {"usual", "auto", "filter", "flat", "out", "in", "kernel", "square"},
+             "along what a slice lies: whole filters, memory, output or input channels, kernels, or input "
+             "channels and part of the kernel, so that slices are as many as their entries; auto: filter, in or "
+             "kernel, for each parameter what keeps most at equal cost; usual: filter, or square with refresh=every"),
+      choice("refresh", {"cycle", "every"},
+             "every: components follow the gradient in every step, with no learning phase"),
+      whole_number("probes", "0", 0, 4096,
+                   "with refresh=every, directions of a step's own beside the components; 0: as many as dims, or "
+                   "else as ratio allows"),
+      whole_number("learn", "100", 1, 1e9, "steps of a cycle that are uncompressed, to learn from"),
+      whole_number("lag", "2", 0, 1e9,
+                   "uncompressed steps more, in which components are found in the background"),
+      whole_number("use", "400", 1, 1e9, "steps of a cycle that are compressed"),
+      whole_number("smallest", "4096", 0, 1e9, "parameters of fewer elements travel uncompressed"),
+      feedback_or_flush};
+  row.make = [](const SpecValues& values, MadeCompressor next) {
+    return values.choice("refresh") == "every" ? make_following(values, std::move(next)) : make_cycling(values, std::move(next));
+  };
+  return row;
 }
 
 }  // namespace thinwire

@@ -101,28 +101,32 @@ Exchange Half::exchange(Work& work, Context& context) const {
 
 namespace {
 
-Row row(const char* name, const char* description, std::uint8_t wire_id, ElementType type) {
-  return {{.name = name,
-           .description = description,
-           .wire_id = wire_id,
-           .aggregation = Aggregation::kLinear,
-           // Beyond 65504 binary16 is infinite, and what is below its least value becomes 0.
-           .contractive = type == ElementType::kBfloat16,
-           .parameters = {feedback("off")},
-           .reference = type == ElementType::kBfloat16 ? "Kalamkar et al., arXiv 1905.12322" : "IEEE 754-2008, binary16"},
-          type == ElementType::kBfloat16
-              ? [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kBfloat16); }
-              : [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kFloat16); }};
+Row half_row(const char* name, const char* description, std::uint8_t wire_id, ElementType type) {
+  Row row;
+  row.info = {.name = name,
+              .description = description,
+              .wire_id = wire_id,
+              .aggregation = Aggregation::kLinear,
+              // Beyond 65504 binary16 is infinite, and what is below its least value becomes 0.
+              .contractive = type == ElementType::kBfloat16,
+              .reference = type == ElementType::kBfloat16 ? "Kalamkar et al., arXiv 1905.12322" : "IEEE 754-2008, binary16"};
+  row.info.parameters = {feedback("off")};
+  row.make =
+      type == ElementType::kBfloat16
+          ? [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kBfloat16); }
+          : [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kFloat16); };
+  return row;
 }
 
 }  // namespace
 
 Row bf16_row() {
-  return row("bf16", "values rounded to bfloat16 (8 exponent, 7 fraction bits), summed", 2, ElementType::kBfloat16);
+  return half_row("bf16", "values rounded to bfloat16 (8 exponent, 7 fraction bits), summed", 2, ElementType::kBfloat16);
 }
 
 Row fp16_row() {
-  return row("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3, ElementType::kFloat16);
+  return half_row("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
+                  ElementType::kFloat16);
 }
 
 }  // namespace thinwire

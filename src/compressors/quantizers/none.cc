@@ -81,16 +81,17 @@ Exchange None::exchange(Work& work, Context& context) const {
 }
 
 Row none_row() {
-  return {{.name = "none",
-           .description = "no compression: float32 values, summed",
-           .wire_id = 1,
-           .aggregation = Aggregation::kLinear,
-           .lossless = true,
-           .unbiased = true,
-           .contractive = true,
-           .parameters = {},
-           .reference = "ring all-reduce: Patarasuk and Yuan, JPDC 69, 2009"},
-          [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<None>(); }};
+  Row row;
+  row.info = {.name = "none",
+              .description = "no compression: float32 values, summed",
+              .wire_id = 1,
+              .aggregation = Aggregation::kLinear,
+              .lossless = true,
+              .unbiased = true,
+              .contractive = true,
+              .reference = "ring all-reduce: Patarasuk and Yuan, JPDC 69, 2009"};
+  row.make = [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<None>(); };
+  return row;
 }
 
 }  // namespace thinwire

@@ -14,77 +14,85 @@ SpecParameter block(const char* default_value, double minimum) {
 }  // namespace
 
 Row s2_row() {
-  return {{.name = "s2",
-           .description = "S2 Reducer: rows that are not zero, found by a bitmap and summed, gathered, peeled or sketched",
-           .wire_id = S2::kWireId,
-           .aggregation = Aggregation::kLinear,
-           .contractive = true,
-           .unit = Unit::kRow,
-           .takes_stage = true,
-           .parameters = {choice("mode", {"auto", "exact", "gather", "peel", "sketch", "split"},
-                                 "exact: the union's rows summed, or carried by a further stage; gather: each worker's rows to "
-                                 "all; split: rows to owners, sums to all; auto: the cheapest of these, by last step's rows; "
-                                 "peel: rows read off a hash table, in one round; sketch: lossy, a count sketch, shrunk"),
-                          block("0", 0),
-                          real("ratio", "0.25", 0.001, 1, "mode=sketch: what the tables take, as a share of the union's rows"),
-                          choice("tables", {"1", "3", "5"}, "mode=sketch: the sketch's rows, of which the median counts"),
-                          off_or_on("shrink", "on", "mode=sketch: estimates are made smaller, to be contractive; off: feedback diverges"),
-                          choice("feedback", {"auto", "off", "on"},
-                                 "error feedback; auto: on for mode=sketch, where something is lost, else what a further stage wants")},
-           .reference = "arXiv 2110.02140; ICASSP 2022"},
-          [](const SpecValues& values, MadeCompressor next) -> MadeCompressor {
-            S2Options options{.mode = s2_mode_of(values.choice("mode")),
-                              .block = static_cast<std::uint64_t>(values.integer("block"))};
-            options.sketching = {values.real("ratio"), std::stoi(values.choice("tables")), values.choice("shrink") == "on"};
-            return std::make_unique<S2>(options, std::move(next));
-          }};
+  Row row;
+  row.info = {.name = "s2",
+              .description = "S2 Reducer: rows that are not zero, found by a bitmap and summed, gathered, peeled or sketched",
+              .wire_id = S2::kWireId,
+              .aggregation = Aggregation::kLinear,
+              .contractive = true,
+              .unit = Unit::kRow,
+              .reference = "arXiv 2110.02140; ICASSP 2022"};
+  row.sends = Sends::kElements;
+  row.info.parameters = {
+      choice("mode", {"auto", "exact", "gather", "peel", "sketch", "split"},
+             "exact: the union's rows summed, or carried by a further stage; gather: each worker's rows to "
+             "all; split: rows to owners, sums to all; auto: the cheapest of these, by last step's rows; "
+             "peel: rows read off a hash table, in one round; sketch: lossy, a count sketch, shrunk"),
+      block("0", 0),
+      real("ratio", "0.25", 0.001, 1, "mode=sketch: what the tables take, as a share of the union's rows"),
+      choice("tables", {"1", "3", "5"}, "mode=sketch: the sketch's rows, of which the median counts"),
+      off_or_on("shrink", "on", "mode=sketch: estimates are made smaller, to be contractive; off: feedback diverges"),
+      choice("feedback", {"auto", "off", "on"},
+             "error feedback; auto: on for mode=sketch, where something is lost, else what a further stage wants")};
+  row.make = [](const SpecValues& values, MadeCompressor next) -> MadeCompressor {
+    S2Options options{.mode = s2_mode_of(values.choice("mode")),
+                      .block = static_cast<std::uint64_t>(values.integer("block"))};
+    options.sketching = {values.real("ratio"), std::stoi(values.choice("tables")), values.choice("shrink") == "on"};
+    return std::make_unique<S2>(options, std::move(next));
+  };
+  return row;
 }
 
 Row coordinates_row() {
-  return {{.name = "coordinates",
-           .description = "all-gather of coordinates: every row that is not zero, with its number in 64 bits",
-           .wire_id = Coordinates::kWireId,
-           .aggregation = Aggregation::kGather,
-           .lossless = true,
-           .unbiased = true,
-           .contractive = true,
-           .unit = Unit::kRow,
-           .parameters = {block("0", 0)},
-           .reference = "what PyTorch's backends do to sum sparse tensors"},
-          [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
-            return std::make_unique<Coordinates>(static_cast<std::uint64_t>(values.integer("block")));
-          }};
+  Row row;
+  row.info = {.name = "coordinates",
+              .description = "all-gather of coordinates: every row that is not zero, with its number in 64 bits",
+              .wire_id = Coordinates::kWireId,
+              .aggregation = Aggregation::kGather,
+              .lossless = true,
+              .unbiased = true,
+              .contractive = true,
+              .unit = Unit::kRow,
+              .reference = "what PyTorch's backends do to sum sparse tensors"};
+  row.info.parameters = {block("0", 0)};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    return std::make_unique<Coordinates>(static_cast<std::uint64_t>(values.integer("block")));
+  };
+  return row;
 }
 
 Row omnireduce_row() {
-  return {{.name = "omnireduce",
-           .description = "blocks that are not zero, sent to their owners, who send the sums to all",
-           .wire_id = 34,
-           .aggregation = Aggregation::kLinear,
-           .lossless = true,
-           .unbiased = true,
-           .contractive = true,
-           .unit = Unit::kRow,
-           .parameters = {block("256", 1)},
-           .reference = "OmniReduce: Fei et al., SIGCOMM 2021"},
-          [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
-            return std::make_unique<S2>(S2Options{.mode = S2Mode::kSplit, .block = static_cast<std::uint64_t>(values.integer("block"))},
-                                        nullptr);
-          }};
+  Row row;
+  row.info = {.name = "omnireduce",
+              .description = "blocks that are not zero, sent to their owners, who send the sums to all",
+              .wire_id = 34,
+              .aggregation = Aggregation::kLinear,
+              .lossless = true,
+              .unbiased = true,
+              .contractive = true,
+              .unit = Unit::kRow,
+              .reference = "OmniReduce: Fei et al., SIGCOMM 2021"};
+  row.info.parameters = {block("256", 1)};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    return std::make_unique<S2>(S2Options{.mode = S2Mode::kSplit, .block = static_cast<std::uint64_t>(values.integer("block"))},
+                                nullptr);
+  };
+  return row;
 }
 
 Row sparcml_row() {
-  return {{.name = "sparcml",
-           .description = "sparse all-reduce of single entries, split and gathered, that turns dense where that is shorter",
-           .wire_id = SparCml::kWireId,
-           .aggregation = Aggregation::kGather,
-           .lossless = true,
-           .unbiased = true,
-           .contractive = true,
-           .unit = Unit::kRow,
-           .parameters = {},
-           .reference = "SparCML: Renggli et al., SC 2019, SSAR_Split_allgather and DSAR"},
-          [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<SparCml>(); }};
+  Row row;
+  row.info = {.name = "sparcml",
+              .description = "sparse all-reduce of single entries, split and gathered, that turns dense where that is shorter",
+              .wire_id = SparCml::kWireId,
+              .aggregation = Aggregation::kGather,
+              .lossless = true,
+              .unbiased = true,
+              .contractive = true,
+              .unit = Unit::kRow,
+              .reference = "SparCML: Renggli et al., SC 2019, SSAR_Split_allgather and DSAR"};
+  row.make = [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<SparCml>(); };
+  return row;
 }
 
 }  // namespace thinwire

@@ -14,10 +14,19 @@ namespace thinwire {
 
 using MadeCompressor = std::unique_ptr<const Compressor>;
 
+// What a compressor hands to the stage that follows it. It is cut anywhere, and its length may change from step to step: there are no rows or
+// slices in it to be found again, so that only what works on single elements can carry it.
+enum class Sends : std::uint8_t {
+  kNothing,          // no stage may follow
+  kElements,         // elements, and a place for what the stage remembers of their parameter
+  kPassingElements,  // elements that mean something else in the next step: there is nothing to be remembered of them
+};
+
 struct Row {
-  CompressorInfo info;
-  // `next` is null unless the row takes a stage and one follows it. Throws ArgumentError for values that do not go together.
-  MadeCompressor (*make)(const SpecValues& values, MadeCompressor next);
+  CompressorInfo info = {};  // takes_stage follows from `sends`
+  Sends sends = Sends::kNothing;
+  // `next` is null unless the row sends something and a stage follows. Throws ArgumentError for values that do not go together.
+  MadeCompressor (*make)(const SpecValues& values, MadeCompressor next) = nullptr;
 };
 
 // --- parameters of a spec
