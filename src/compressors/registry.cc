@@ -36,6 +36,11 @@ std::string refusal(const Row& sender, const Row& carrier, const Compressor& com
   return "";
 }
 
+Claims claims_of(const Row& row, const SpecValues& values) {
+  const Claims usual{.lossless = row.info.lossless, .unbiased = row.info.unbiased, .contractive = row.info.contractive};
+  return row.claims ? row.claims(values, usual) : usual;
+}
+
 // What may follow what: rows say what they send and what they work on, and it is judged here alone.
 void check_stage(const Row& sender, const Row& carrier, const Compressor& compressor, std::string_view spec) {
   const std::string &from = sender.info.name, &to = carrier.info.name;
@@ -108,6 +113,7 @@ ChosenCompressor make_compressor(std::string_view text) {
     const Row& row = row_of(stage->name);
     if (chosen.compressor) check_stage(row, *carrier, *chosen.compressor, text);
     const SpecValues values(*stage, row.info);
+    chosen.claims = carrier ? claims_of(row, values) & chosen.claims : claims_of(row, values);
     canonical.stages.insert(canonical.stages.begin(), values.canonical());
     chosen.info = &row.info;
     carrier = &row;

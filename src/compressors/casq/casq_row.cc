@@ -80,6 +80,16 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
   return std::make_unique<Casq>(casq_options(values));
 }
 
+Claims claims(const SpecValues& values, Claims claims) {
+  const double rate = values.real("rate"), budget = values.real("budget"), second = values.real("second");
+  claims.remembers = true;  // thresholds of earlier steps, or what codes took in them
+  claims.together = rate > 0 || budget > 0;
+  const double first = rate > 0 ? rate : budget > 0 ? budget : static_cast<double>(values.integer("bits"));
+  // What a worker owns may be all of a short message, whose first steps miss a rate by a part of it.
+  claims.bits = 1.4 * (values.choice("reduce") == "gather" ? first : first + (second > 0 ? second : first));
+  return claims;
+}
+
 }  // namespace
 
 Row casq_row() {
@@ -93,6 +103,34 @@ Row casq_row() {
               .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"};
   row.info.parameters = parameters();
   row.make = make;
+  row.claims = claims;
+  row.trials.idle = {"assign", "allocate"};
+  row.trials.further = {
+      "bits=2,table=0.1",
+      "bits=2,table=0.1,feedback=off",
+      "bits=3,table=0.05,assign=hash",
+      "bits=2,table=0.3,assign=hash,scope=block,precision=bf16",
+      "bits=8,table=0.02,scope=block,reduce=scatter",
+      "bits=4,signs=apart,tail=0.05,table=0.02,assign=hash,allocate=entropy",
+      "bits=2,signs=apart,tail=0.05,table=0.02,assign=hash,allocate=entropy-centre-density",
+      "bits=6,tail=0.05,table=0.02,allocate=density",
+      "bits=8,signs=apart,tail=0.2,allocate=entropy-centre,table=1",
+      "budget=2.5",
+      "budget=4,scope=block,precision=bf16,reduce=scatter",
+      "bits=1",
+      "bits=1,reduce=scatter",
+      "bits=8,reduce=scatter",
+      "bits=2,table=0.1,reduce=scatter",
+      "bits=3,retrain=2",
+      "rate=1",
+      "rate=0.5",
+      "rate=0.25,reduce=scatter",
+      "rate=1,reduce=scatter",
+      "rate=4,feedback=off",
+      "rate=2,feedback=off",
+      "rate=1,feedback=off,reduce=scatter,second=2",
+      "rate=0.1,reduce=scatter,second=0.5",
+      "rate=0.5,weight=0.5"};
   return row;
 }
 

@@ -97,6 +97,18 @@ Row gradiveq_row() {
   row.make = [](const SpecValues& values, MadeCompressor next) {
     return values.choice("refresh") == "every" ? make_following(values, std::move(next)) : make_cycling(values, std::move(next));
   };
+  row.claims = [](const SpecValues& /*values*/, Claims claims) {
+    claims.remembers = true;  // components of earlier steps
+    return claims;
+  };
+  row.trials.brief = "learn=1,lag=0,slice=48,ratio=4,smallest=16";
+  row.trials.further = {
+      "learn=1,lag=0,slice=48,smallest=16,rate=2",
+      "learn=1,lag=0,slice=48,smallest=16,rate=1.5,feedback=on",
+      "learn=1,lag=0,slice=48,smallest=16,rate=6,axis=auto,feedback=flush",
+      "learn=1,lag=0,use=3,slice=48,smallest=16,rate=2,feedback=on",
+      "refresh=every,slice=48,smallest=16,feedback=on/qsgd:bits=4,reduce=sum",
+      "refresh=every,slice=48,smallest=16/bf16"};
   return row;
 }
 

@@ -36,6 +36,7 @@ Row qsgd_row() {
                                                 .travel = travel_of(values.choice("reduce")),
                                                 .feedback = values.choice("feedback") == "on"});
   };
+  row.trials.further = {"bits=2,feedback=on,reduce=scatter", "bits=5,feedback=on,reduce=sum"};
   return row;
 }
 

@@ -1,4 +1,6 @@
 // The rows of S2 and of what it is compared to.
+#include <algorithm>
+
 #include "compressors/s2/s2.h"
 #include "compressors/s2/sparse_baselines.h"
 #include "compressors/shared/row.h"
@@ -9,6 +11,24 @@ namespace {
 SpecParameter block(const char* default_value, double minimum) {
   return whole_number("block", default_value, minimum, 1 << 20,
                       minimum > 0 ? "entries of a block" : "entries of a row; 0: a row is one of the first dimension");
+}
+
+Claims s2_claims(const SpecValues& values, Claims claims) {
+  const S2Mode mode = s2_mode_of(values.choice("mode"));
+  // With feedback, rows that cannot be read off are estimated.
+  claims.lossless = mode == S2Mode::kPeel ? values.choice("feedback") != "on" : mode != S2Mode::kSketch;
+  // A chain of subtractions adds up what each of them rounds.
+  if (mode == S2Mode::kPeel) claims.rounding = 5e-5;
+  // An outlier that is sent little by little stays in the residual: two steps' of five workers add up to more than a float.
+  if (mode == S2Mode::kPeel || mode == S2Mode::kSketch) claims.largest = 1e37;
+  claims.bits = mode == S2Mode::kSketch ? 2 + 32 * values.real("ratio") : mode == S2Mode::kPeel ? 42 : 64;
+  return claims;
+}
+
+// Each worker's rows, to their owners, and the sums that it owns.
+Claims split_claims(const SpecValues& /*values*/, Claims claims) {
+  claims.bits = 64;
+  return claims;
 }
 
 }  // namespace
@@ -40,6 +60,8 @@ Row s2_row() {
     options.sketching = {values.real("ratio"), std::stoi(values.choice("tables")), values.choice("shrink") == "on"};
     return std::make_unique<S2>(options, std::move(next));
   };
+  row.claims = s2_claims;
+  row.trials.further = {"mode=exact/casq:rate=1", "mode=exact/casq:rate=0.25,reduce=scatter"};
   return row;
 }
 
@@ -57,6 +79,10 @@ Row coordinates_row() {
   row.info.parameters = {block("0", 0)};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return std::make_unique<Coordinates>(static_cast<std::uint64_t>(values.integer("block")));
+  };
+  row.claims = [](const SpecValues& values, Claims claims) {
+    claims.bits = 32 + 64.0 / static_cast<double>(std::max<std::int64_t>(values.integer("block"), 1));
+    return claims;
   };
   return row;
 }
@@ -77,6 +103,7 @@ Row omnireduce_row() {
     return std::make_unique<S2>(S2Options{.mode = S2Mode::kSplit, .block = static_cast<std::uint64_t>(values.integer("block"))},
                                 nullptr);
   };
+  row.claims = split_claims;
   return row;
 }
 
@@ -92,6 +119,7 @@ Row sparcml_row() {
               .unit = Unit::kRow,
               .reference = "SparCML: Renggli et al., SC 2019, SSAR_Split_allgather and DSAR"};
   row.make = [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<SparCml>(); };
+  row.claims = split_claims;
   return row;
 }
 

@@ -1,6 +1,24 @@
 #include "compressors/shared/row.h"
 
+#include <algorithm>
+
 namespace thinwire {
+
+Claims operator&(const Claims& sender, const Claims& carrier) {
+  Claims both;
+  both.lossless = sender.lossless && carrier.lossless;
+  both.unbiased = sender.unbiased && carrier.unbiased;
+  both.contractive = sender.contractive && carrier.contractive;
+  both.conserves = sender.conserves && carrier.conserves;
+  both.rounding = std::max(sender.rounding, carrier.rounding);
+  both.smallest = std::max(sender.smallest, carrier.smallest);
+  both.largest = std::min(sender.largest, carrier.largest);
+  both.remembers = sender.remembers || carrier.remembers;
+  both.together = sender.together || carrier.together;
+  both.bits = std::max(sender.bits, carrier.bits);
+  both.lost = 1 - (1 - sender.lost) * (1 - carrier.lost);
+  return both;
+}
 
 SpecParameter whole_number(const char* name, const char* default_value, double minimum, double maximum, const char* help) {
   return {.name = name, .kind = SpecParameter::Kind::kInteger, .default_value = default_value, .minimum = minimum, .maximum = maximum,
