@@ -45,7 +45,7 @@ struct CompressorInfo {
   bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size
   Unit unit = Unit::kElement;
   bool takes_stage = false;  // whether another compressor may carry what this one sends: "name/other:bits=4"
-  std::vector<SpecParameter> parameters;  // the common ones (feedback, reduce) included
+  std::vector<SpecParameter> parameters = {};  // the common ones (feedback, reduce) included
   std::string reference;
 };
 

@@ -1,4 +1,4 @@
-#include "thinwire/registry.h"
+#include "compressors/registry.h"
 
 #include <algorithm>
 #include <set>
@@ -25,6 +25,13 @@ TEST(Registry, RowsAreInOrderAndWireIdsAreUsedOnce) {
     EXPECT_NE(row.wire_id, 0) << row.name;
     EXPECT_FALSE(row.description.empty() || row.reference.empty()) << row.name;
   }
+}
+
+// What the grid keeps together, and what the listing says of it, are said in two places.
+TEST(Registry, UnitsAreWhatTheGridKeepsTogether) {
+  const Parameter parameter{"p", {4, 9, 3, 3}};
+  for (const Row& row : rows())
+    EXPECT_EQ(make_compressor(row.info.name).compressor->unit_elements(parameter) == 1, row.info.unit == Unit::kElement) << row.info.name;
 }
 
 TEST(Registry, DefaultsAreAllowedAndWrittenOut) {
@@ -70,6 +77,8 @@ TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
   expect_refused("casq:bit=2", {"'bit'", "bits", "retrain", "feedback"});
   expect_refused("none:bits=2", {"none", "'bits'", "no parameters"});
   expect_refused("none/casq", {"none", "casq", "no further stage"});
+  expect_refused("gradiveq/casq", {"gradiveq", "casq", "remembers", "followed by none, bf16, fp16, qsgd"});
+  expect_refused("s2:mode=exact/gradiveq", {"s2", "gradiveq", "whole slices", "followed by none, bf16, casq, fp16, qsgd"});
 }
 
 }  // namespace

@@ -215,6 +215,20 @@ TEST(CasqRate, GoesOnFromASavedState) {
   }
 }
 
+// Of a message of a few elements most is its head: no state that a step leaves behind may be refused.
+TEST(CasqRate, StatesOfTheShortestParametersAreLoaded) {
+  for (const char* spec : {"casq:rate=1", "casq:rate=8,reduce=scatter"})
+    for (const std::int64_t elements : {1, 2, 5}) {
+      const Layout shortest({{"p", {elements}}});
+      Workers workers(shortest, 2, {.compressor = spec});
+      for (unsigned step = 0; step < 2; ++step) {
+        Gradients gradients = make_gradients("normal", 2, shortest.elements(), step);
+        workers.step(gradients);
+        for (int rank = 0; rank < 2; ++rank) workers.reducer(rank).load_state(workers.reducer(rank).state());
+      }
+    }
+}
+
 TEST(CasqRate, ASecondRateIsOfMeans) {
   Training training("casq:rate=0.25,second=1,reduce=scatter", 2);
   double first = 0, second = 0;

@@ -104,10 +104,14 @@ class StepTrial {
 
   StepTrialResult run() {
     const int steps = 2 + static_cast<int>(choose(6));
-    for (int step = 0; step < steps && result_.failure.empty(); ++step) {
-      one_step();
-      ++result_.steps;
-      if (result_.failure.empty() && choose(5) == 0) change_workers();
+    try {
+      for (int step = 0; step < steps && result_.failure.empty(); ++step) {
+        one_step();
+        ++result_.steps;
+        if (result_.failure.empty() && choose(5) == 0) change_workers();
+      }
+    } catch (const Error& error) {
+      fail(error.what());
     }
     return std::move(result_);
   }
@@ -136,7 +140,7 @@ class StepTrial {
     }
     layout_ = std::make_unique<Layout>(std::move(parameters));
     constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat32, ElementType::kBfloat16, ElementType::kFloat16};
-    for (std::size_t p = 0; p < count; ++p) types_.push_back(spec_->only_float32 ? ElementType::kFloat32 : kTypes[choose(4)]);
+    for (std::size_t p = 0; p < count; ++p) types_.push_back(kTypes[choose(4)]);
   }
 
   void cut_buckets() {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reducer/row_specs.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
 #include "sanitized.h"
@@ -19,9 +20,9 @@ constexpr bool kWithoutFeedbackToo = !kSanitized;
 // Every row, with and without feedback, by each way in which it can be averaged.
 std::vector<std::string> specs() {
   std::vector<std::string> all;
-  for (const CompressorInfo& info : compressors()) {
-    std::vector<std::string> of_row = {beginning_of(info)};
-    for (const SpecParameter& parameter : info.parameters) {
+  for (const Row& row : rows()) {
+    std::vector<std::string> of_row = {beginning_of(row)};
+    for (const SpecParameter& parameter : row.info.parameters) {
       if (parameter.name != "feedback" && parameter.name != "reduce") continue;
       std::vector<std::string> extended;
       for (const std::string& spec : of_row)
@@ -29,10 +30,7 @@ std::vector<std::string> specs() {
           if (choice != "auto" && (kWithoutFeedbackToo || choice != "off")) extended.push_back(spec + parameter.name + "=" + choice + ",");
       of_row = extended;
     }
-    for (std::string& spec : of_row) {
-      spec.pop_back();
-      all.push_back(spec);
-    }
+    for (const std::string& spec : of_row) all.push_back(finished(spec));
   }
   return all;
 }

@@ -11,7 +11,6 @@ struct TrialSpec {
   bool feedback = false;
   bool conserves = false;  // sum of inputs = W mean + sum of residuals
   double rounding = 0;     // to how much of the largest value
-  bool only_float32 = false;
 };
 
 const std::vector<TrialSpec>& trial_specs();

@@ -44,11 +44,6 @@ inline void in_parallel(int workers, const std::function<void(int, Communicator&
     if (error) std::rethrow_exception(error);
 }
 
-// Of a row's specs: what makes a few steps and short parameters show what it does.
-inline std::string beginning_of(const CompressorInfo& info) {
-  return info.name + ":" + (info.name == "gradiveq" ? "learn=1,lag=0,slice=48,ratio=4,smallest=16," : "");
-}
-
 class Workers {
  public:
   Workers(Layout layout, int count, ReducerOptions options) : layout_(std::move(layout)) {

@@ -16,9 +16,7 @@ constexpr std::uint64_t kLongChunk = 4 * kChunkElements;
 }  // namespace
 
 Gradiveq::Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next)
-    : options_(options), flush_(flush), next_(std::move(next)) {
-  refuse_memory(next_.get());
-}
+    : options_(options), flush_(flush), next_(std::move(next)) {}
 
 std::uint64_t Gradiveq::unit_elements(const Parameter& parameter) const {
   std::uint64_t line = 1;

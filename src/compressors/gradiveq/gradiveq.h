@@ -34,8 +34,7 @@ class Gradiveq : public Compressor {
  public:
   static constexpr std::uint8_t kWireId = 18;
 
-  // flush: residuals go out over the learning steps. next: what carries the coefficients; null: a sum of floats. Throws
-  // ArgumentError if that remembers something of parameters.
+  // flush: residuals go out over the learning steps. next: what carries the coefficients, and remembers nothing; null: a sum of floats.
   Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next);
 
   Exchange exchange(Work& work, Context& context) const override;

@@ -10,9 +10,7 @@
 namespace thinwire {
 
 GradiveqFollow::GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next)
-    : options_(options), next_(std::move(next)) {
-  refuse_memory(next_.get());
-}
+    : options_(options), next_(std::move(next)) {}
 
 std::uint64_t GradiveqFollow::unit_elements(const Parameter& parameter) const { return std::max<std::uint64_t>(parameter.elements(), 1); }
 

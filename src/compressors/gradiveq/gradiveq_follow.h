@@ -38,7 +38,7 @@ struct FollowOptions {
 
 class GradiveqFollow : public Compressor {
  public:
-  // Throws ArgumentError if the next stage, which may be null, remembers something.
+  // next: what carries the coefficients, and remembers nothing; null: a sum of floats.
   GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next);
 
   Exchange exchange(Work& work, Context& context) const override;

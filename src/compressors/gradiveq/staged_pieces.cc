@@ -4,15 +4,7 @@
 #include <limits>
 #include <memory>
 
-#include "thinwire/errors.h"
-
 namespace thinwire {
-
-void refuse_memory(const Compressor* next) {
-  if (next && next->make_memory({"coefficients", {1}}))
-    throw ArgumentError("compressor 'gradiveq': the stage that follows it must remember nothing, as its coefficients change "
-                        "their meaning; qsgd, bf16, fp16 and none do");
-}
 
 void write_staged(const StagedCoefficients& staged, int world_size, std::span<Piece> to) {
   const auto part = [](std::span<float> all, std::size_t first, std::size_t count) {

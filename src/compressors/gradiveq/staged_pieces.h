@@ -16,9 +16,6 @@ inline std::span<const float> values_in_place(const Piece& piece, const Work& wo
   return piece.gradient.floats();
 }
 
-// Throws ArgumentError if the stage remembers something: coefficients change their meaning from step to step.
-void refuse_memory(const Compressor* next);
-
 // How many pieces carry so many coefficients: they are as long as any gradient's chunks.
 inline std::size_t staged_pieces(std::size_t coefficients) { return (coefficients + kChunkElements - 1) / kChunkElements; }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "compressors/shared/averaging.h"
+#include "compressors/shared/row.h"
 #include "kernels/half.h"
 
 namespace thinwire {
@@ -96,6 +97,50 @@ Exchange Half::exchange(Work& work, Context& context) const {
     format_->from(halves.subspan(piece.offset, piece.elements()), 1.0f, room.mean);
     commit(work, i, room);
   });
+}
+
+namespace {
+
+// The engine rounds sums of halves, which no residual sees.
+Claims bf16_claims(const SpecValues& /*values*/, Claims claims) {
+  claims.rounding = 1.0 / 128;
+  return claims;
+}
+
+Claims fp16_claims(const SpecValues& /*values*/, Claims claims) {
+  claims.rounding = 1.0 / 1024;
+  claims.smallest = 1e-4;
+  claims.largest = 65504;
+  return claims;
+}
+
+Row half_row(const char* name, const char* description, std::uint8_t wire_id, ElementType type) {
+  Row row;
+  row.info = {.name = name,
+              .description = description,
+              .wire_id = wire_id,
+              .aggregation = Aggregation::kLinear,
+              // Beyond 65504 binary16 is infinite, and what is below its least value becomes 0.
+              .contractive = type == ElementType::kBfloat16,
+              .reference = type == ElementType::kBfloat16 ? "Kalamkar et al., arXiv 1905.12322" : "IEEE 754-2008, binary16"};
+  row.info.parameters = {feedback("off")};
+  row.make =
+      type == ElementType::kBfloat16
+          ? [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kBfloat16); }
+          : [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kFloat16); };
+  row.claims = type == ElementType::kBfloat16 ? bf16_claims : fp16_claims;
+  return row;
+}
+
+}  // namespace
+
+Row bf16_row() {
+  return half_row("bf16", "values rounded to bfloat16 (8 exponent, 7 fraction bits), summed", 2, ElementType::kBfloat16);
+}
+
+Row fp16_row() {
+  return half_row("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
+                  ElementType::kFloat16);
 }
 
 }  // namespace thinwire

@@ -5,6 +5,7 @@
 
 #include "compressors/shared/head.h"
 #include "compressors/shared/message.h"
+#include "compressors/shared/row.h"
 
 namespace thinwire {
 namespace {
@@ -77,6 +78,20 @@ Exchange None::exchange(Work& work, Context& context) const {
     if (head.is_skipped(i)) return skip(piece);
     commit_lossless(work, i, values.subspan(piece.offset, piece.elements()));
   });
+}
+
+Row none_row() {
+  Row row;
+  row.info = {.name = "none",
+              .description = "no compression: float32 values, summed",
+              .wire_id = 1,
+              .aggregation = Aggregation::kLinear,
+              .lossless = true,
+              .unbiased = true,
+              .contractive = true,
+              .reference = "ring all-reduce: Patarasuk and Yuan, JPDC 69, 2009"};
+  row.make = [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<None>(); };
+  return row;
 }
 
 }  // namespace thinwire

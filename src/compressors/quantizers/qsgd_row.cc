@@ -1,0 +1,43 @@
+#include "compressors/quantizers/qsgd.h"
+#include "compressors/shared/row.h"
+
+namespace thinwire {
+namespace {
+
+Qsgd::Travel travel_of(const std::string& text) {
+  if (text == "sum") return Qsgd::Travel::kSum;
+  if (text == "auto") return Qsgd::Travel::kAuto;
+  return text == "scatter" ? Qsgd::Travel::kScatter : Qsgd::Travel::kGather;
+}
+
+}  // namespace
+
+Row qsgd_row() {
+  Row row;
+  row.info = {.name = "qsgd",
+              .description = "values rounded at random to 2^bits - 1 evenly spaced levels, unbiased",
+              .wire_id = Qsgd::kWireId,
+              .wire_version = Qsgd::kWireVersion,
+              .aggregation = Aggregation::kGather,
+              .unbiased = true,
+              .reference = "Alistarh et al., NeurIPS 2017, arXiv 1610.02132"};
+  row.info.parameters = {
+      whole_number("bits", "4", 2, 8, "bits an entry; 2^(bits-1) - 1 levels of each sign"),
+      whole_number("bucket", "512", 64, kChunkElements, "entries that share a norm, a multiple of 64"),
+      choice("norm", {"max", "l2"}, "what the levels are shares of: the bucket's largest magnitude, or its Euclidean norm"),
+      feedback("off"),
+      choice("reduce", {"auto", "gather", "scatter", "sum"},
+             "gather, scatter: each worker's code is decoded by itself; sum: norms are shared, so that levels "
+             "add up in all-reduce; auto: gather or sum, whichever sends less")};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    return std::make_unique<Qsgd>(Qsgd::Options{.bits = static_cast<int>(values.integer("bits")),
+                                                .bucket = static_cast<std::size_t>(values.integer("bucket")),
+                                                .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
+                                                .travel = travel_of(values.choice("reduce")),
+                                                .feedback = values.choice("feedback") == "on"});
+  };
+  row.trials.further = {"bits=2,feedback=on,reduce=scatter", "bits=5,feedback=on,reduce=sum"};
+  return row;
+}
+
+}  // namespace thinwire

@@ -1,0 +1,107 @@
+#include "reducer/expected_bytes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "thinwire/registry.h"
+#include "thinwire/spec.h"
+
+namespace thinwire::testing {
+namespace {
+
+constexpr std::size_t kChunk = 32768;
+
+// The first stage's values, of which all are written out.
+class Settings {
+ public:
+  explicit Settings(const SpecStage& stage) : values_(stage.values.begin(), stage.values.end()) {}
+
+  const std::string& text(const std::string& name) const { return values_.at(name); }
+  std::size_t whole(const std::string& name) const { return std::stoul(text(name)); }
+  double real(const std::string& name) const { return std::stod(text(name)); }
+  bool has_feedback() const { return text("feedback") == "on" || text("feedback") == "flush"; }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+std::size_t chunks_of(std::size_t elements, std::size_t chunk = kChunk) { return (elements + chunk - 1) / chunk; }
+
+// A message of codes: a header of 12 bytes, a bit for each chunk, and code(elements) for each of every `owners`-th chunk from `owner` on.
+template <class Code>
+std::size_t message_bytes(std::size_t elements, std::size_t owner, std::size_t owners, const Code& code) {
+  std::size_t chunks = 0, codes = 0;
+  for (std::size_t first = owner * kChunk; first < elements; first += owners * kChunk, ++chunks)
+    codes += code(std::min(kChunk, elements - first));
+  return 12 + (chunks + 7) / 8 + codes;
+}
+
+// By the common parameter `reduce`: everything to everybody, or shards, of which worker 0 owns the longer one, and its mean.
+template <class Code>
+ExpectedBytes coded(const std::string& reduce, std::size_t elements, const Code& code) {
+  if (reduce != "scatter") return {message_bytes(elements, 0, 1, code), 0};
+  const std::size_t shard = message_bytes(elements, 0, 2, code);
+  return {2 * shard, shard};
+}
+
+ExpectedBytes halves(const Settings& settings, std::size_t elements) {
+  return {2 * (elements + (settings.has_feedback() ? 1 + chunks_of(elements) : 0))};
+}
+
+// With a budget, bits are the parameters' own (casq_buckets_test.cc); with a rate, the values'.
+std::optional<ExpectedBytes> casq(const Settings& settings, std::size_t elements) {
+  if (settings.real("budget") > 0 || settings.real("rate") > 0) return std::nullopt;
+  const std::size_t bits = settings.whole("bits"), clusters = std::size_t{1} << bits;
+  const std::size_t entry = settings.text("precision") == "bf16" ? 2 : 4;
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) {
+    const auto buckets = static_cast<std::size_t>(settings.real("table") * static_cast<double>(own));
+    std::size_t code = entry * (clusters + buckets) + (own * bits + 7) / 8;
+    if (buckets > 0) code += 2 * clusters;
+    if (settings.text("scope") == "block") code += 2 * ((own + 511) / 512);
+    return code;
+  });
+}
+
+// What two workers' levels take as fields of words, with the shared norms.
+std::size_t qsgd_sum_bytes(std::size_t elements, std::size_t bits, bool feedback) {
+  std::size_t bytes = 4, width = 1;  // whether all is finite
+  while ((std::size_t{1} << width) <= 2 * 2 * ((std::size_t{1} << (bits - 1)) - 1)) ++width;
+  for (std::size_t first = 0; first < elements; first += kChunk) {
+    const std::size_t part = std::min(kChunk, elements - first), fields = 32 / width;
+    bytes += 4 * ((part + 511) / 512) + 4 * ((part + fields - 1) / fields) + (feedback ? 4 : 0);
+  }
+  return bytes;
+}
+
+// With buckets of 512. Between two workers gathering sends less than summing.
+ExpectedBytes qsgd(const Settings& settings, std::size_t elements) {
+  const std::size_t bits = settings.whole("bits");
+  if (settings.text("reduce") == "sum") return {qsgd_sum_bytes(elements, bits, settings.has_feedback())};
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) { return 4 * ((own + 511) / 512) + (own * bits + 7) / 8; });
+}
+
+// A learning step, with slices of 48; compressing ones are in gradiveq_test.cc.
+ExpectedBytes gradiveq(const Settings& settings, std::size_t elements) {
+  const std::size_t head = settings.has_feedback() ? 1 + chunks_of(elements, 131072 / 48 * 48) : 0;
+  return {4 * (elements + head)};
+}
+
+}  // namespace
+
+std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
+  using Formula = std::optional<ExpectedBytes> (*)(const Settings&, std::size_t);
+  static const std::map<std::string, Formula> formulas = {
+      {"none", [](const Settings&, std::size_t n) { return std::optional(ExpectedBytes{4 * n}); }},
+      {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
+      {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
+      {"casq", casq},
+      {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
+      {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
+  };
+  const SpecStage stage = Spec::parse(canonical_spec(spec)).stages.front();
+  const auto formula = formulas.find(stage.name);
+  if (formula == formulas.end()) return std::nullopt;
+  return formula->second(Settings(stage), elements);
+}
+
+}  // namespace thinwire::testing
