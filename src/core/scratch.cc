@@ -15,7 +15,7 @@ namespace thinwire {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSpare = 8;  // a new block is at least such a part of all that there are
+constexpr std::size_t kSpare = 8;  // what has grown again has such a part to spare: lengths may vary from step to step
 
 }  // namespace
 
@@ -32,8 +32,7 @@ void Scratch::add_block(std::size_t bytes) {
 
 std::byte* Scratch::take_bytes(std::size_t bytes) {
   const std::size_t rounded = (bytes / kAlignment + 1) * kAlignment;  // some bytes between two spans belong to neither
-  // Lengths that vary from step to step do not make it grow each time by a little.
-  if (blocks_.empty() || rounded > blocks_.back().size - used_) add_block(std::max(rounded, capacity() / kSpare));
+  if (blocks_.empty() || rounded > blocks_.back().size - used_) add_block(rounded);
   std::byte* const taken = blocks_.back().memory.get() + used_;
   ASAN_UNPOISON_MEMORY_REGION(taken, bytes);
   used_ += rounded;
@@ -45,7 +44,8 @@ void Scratch::reset() {
   if (blocks_.size() > 1) {
     const std::size_t total = capacity();
     blocks_.clear();
-    add_block(total);
+    add_block(has_grown_ ? total + total / kSpare : total);
+    has_grown_ = true;
   }
   if (!blocks_.empty()) ASAN_POISON_MEMORY_REGION(blocks_.back().memory.get(), blocks_.back().size);
   used_ = 0;

@@ -35,6 +35,7 @@ class Scratch {
 
   std::vector<Block> blocks_;  // the last one is in use
   std::size_t used_ = 0;       // of the last block
+  bool has_grown_ = false;     // after the first round
 };
 
 // The first `count` elements of memory that is taken piece by piece, in order of falling alignment.

@@ -94,7 +94,7 @@ TEST_P(Allocation, NoneInSteadyState) {
 INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off",
                                                               "casq:reduce=scatter", "s2:mode=auto", "s2:mode=gather", "s2:mode=split",
                                                               "s2:mode=peel,feedback=on", "s2:mode=sketch",
-                                                              "s2:mode=exact/casq:bits=2", "sparcml", "coordinates", "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0",
+                                                              "s2:mode=exact/casq:bits=2", "casq:rate=1", "casq:rate=0.5,reduce=scatter", "s2:mode=exact/casq:rate=1", "sparcml", "coordinates", "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0",
                                                               "gradiveq:rate=2,learn=1,lag=0,use=100,smallest=0,feedback=on",
                                                               "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0/qsgd:bits=4,reduce=sum",
                                                               "gradiveq:refresh=every,ratio=8,smallest=0",

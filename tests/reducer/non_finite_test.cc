@@ -177,7 +177,9 @@ TEST(Step, AFailedStepLosesNothingThatItsFiniteBucketsHaveSent) {
     }
     EXPECT_LT(lost, 1e-9 * energy);
     EXPECT_EQ(std::isnan(gradients[0][0]), !keep) << "an optimizer that does not look would use a mean that went back";
-    if (keep) EXPECT_EQ(workers.residual(0), before[0]);
+    if (keep) {
+      EXPECT_EQ(workers.residual(0), before[0]);
+    }
   }
 }
 

@@ -7,7 +7,6 @@
 #include <memory>
 #include <new>
 #include <type_traits>
-#include <vector>
 
 #include "compressors/casq/rate_chunk.h"
 #include "compressors/casq/rate_control.h"
@@ -177,8 +176,10 @@ class CasqRate::MessageEncoder {
       return is_wanted(i) && (many ? taken(i) > (1 + kMissed) * foretold_[i] + spare : taken(i) < (1 - kMissed) * foretold_[i] - spare);
     };
     for (std::size_t i = 0; i < count(); ++i) chosen_[i] = is_off(i) ? 1 : 0;
+    const std::size_t most = casq::sample_size(longest_, kMostRuns);
+    const auto samples = context_.scratch().take<float>(most * context_.threads().threads());
     return for_each([&](std::size_t i) { return chosen_[i] != 0; }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
-      std::vector<float> sample(casq::sample_size(values.size(), kMostRuns));
+      const auto sample = samples.subspan(thread * most, casq::sample_size(values.size(), kMostRuns));
       casq::copy_sample(values, kMostRuns, sample);
       const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
       const float step = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
@@ -207,7 +208,7 @@ std::unique_ptr<CompressorMemory> CasqRate::make_memory(const Parameter& paramet
   return std::make_unique<CasqRateMemory>(parameter.elements());
 }
 
-void CasqRate::plan_step(std::span<CompressorMemory* const> memories) const { casq::plan_rates(memories, rates(), options_.weight); }
+void CasqRate::plan_step(std::span<CompressorMemory*> memories) const { casq::plan_rates(memories, rates(), options_.weight); }
 
 std::size_t CasqRate::most_bytes(const Piece& piece) const { return sizeof(StepCode) + casq::most_code_bytes(piece.elements()); }
 

@@ -1,7 +1,6 @@
 #include "compressors/s2/s2.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "compressors/s2/peeled_rows.h"
 #include "compressors/s2/s2_memory.h"
@@ -71,12 +70,12 @@ std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter) co
   return std::make_unique<S2Memory>(carrier_ ? carrier_->make_memory(parameter) : nullptr);
 }
 
-void S2::plan_step(std::span<CompressorMemory* const> memories) const {
+void S2::plan_step(std::span<CompressorMemory*> memories) const {
   if (!carrier_) return;
-  std::vector<CompressorMemory*> carriers;
+  std::size_t carriers = 0;
   for (CompressorMemory* memory : memories)
-    if (CompressorMemory* const of_carrier = static_cast<S2Memory*>(memory)->carriers()) carriers.push_back(of_carrier);
-  carrier_->plan_step(carriers);
+    if (CompressorMemory* const of_carrier = static_cast<S2Memory*>(memory)->carriers()) memories[carriers++] = of_carrier;
+  carrier_->plan_step(memories.first(carriers));
 }
 
 S2Mode S2::choose(const RowSpace& space, const Context& context) const {

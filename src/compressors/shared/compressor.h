@@ -31,8 +31,8 @@ class Compressor {
   virtual std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const { return nullptr; }
 
   // Before the first reduction of a step. memories: of all its parameters that have any, in a step of several reductions; else of
-  // those at hand. For what is decided over all of them, from what was committed; it is told to memories, and is not part of their state.
-  virtual void plan_step(std::span<CompressorMemory* const> /*memories*/) const {}
+  // those at hand; the list may be overwritten. For what is decided over all of them, from what was committed; it is told to memories, and is not part of their state.
+  virtual void plan_step(std::span<CompressorMemory*> /*memories*/) const {}
 
   // Whether a parameter must be seen whole before its pieces travel. `steps`: its reductions so far, the same number on
   // every worker.
