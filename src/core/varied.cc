@@ -67,6 +67,12 @@ std::size_t longest_of(const Blocks& received, std::size_t workers) {
   return longest;
 }
 
+// What a part is filled up with is zeros, so that no byte that was changed on its way is taken for none.
+void expect_zeros(std::span<const std::byte> filling, std::size_t rank) {
+  if (std::ranges::any_of(filling, [](std::byte byte) { return byte != std::byte{0}; }))
+    throw PayloadError("behind the payload of worker " + std::to_string(rank) + " are bytes that it did not send");
+}
+
 // Puts the payloads together. rests: what the second round brought, `rest` bytes of each; empty without one.
 void assemble(const Blocks& received, PayloadLengths lengths, std::span<const std::byte> rests,
               std::span<std::span<const std::byte>> payloads, Scratch& scratch) {
@@ -74,6 +80,8 @@ void assemble(const Blocks& received, PayloadLengths lengths, std::span<const st
   for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
     const std::size_t length = received.read(rank).length;
     const auto from_rest = rests.subspan(rank * rest, rest).first(length > lengths.usual ? length - lengths.usual : 0);
+    expect_zeros(received.part(rank).subspan(std::min(length, lengths.usual)), rank);
+    expect_zeros(rests.subspan(rank * rest, rest).subspan(from_rest.size()), rank);
     if (from_rest.empty()) {
       payloads[rank] = received.part(rank).first(length);
     } else if (lengths.usual == 0) {
@@ -102,6 +110,10 @@ Exchange gather_varied(std::span<const std::byte> mine, PayloadLengths lengths, 
   co_await first;
 
   const std::size_t longest = longest_of(received, workers);
+  for (std::size_t rank = 0; rank < workers; ++rank)
+    if (const Announcement announced = received.read(rank); announced.length != announced.longest)
+      throw PayloadError("worker " + std::to_string(rank) + " announces a payload of " + std::to_string(announced.length) +
+                         " bytes to all, and one of " + std::to_string(announced.longest));
   expect_own(own.block(0).first(sizeof(Announcement)),
              received.block(static_cast<std::size_t>(context.rank())).first(sizeof(Announcement)), "size");
   std::span<std::byte> rests;

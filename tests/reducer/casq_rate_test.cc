@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "compressors/rate_chunk_reference.h"
-#include "reducer/reseal.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
 
@@ -262,59 +261,6 @@ TEST(CasqRate, AWeightSparesParametersOfSmallScale) {
   };
   EXPECT_GT(error_of_small("casq:rate=0.5,feedback=off"), 0.9);
   EXPECT_LT(error_of_small("casq:rate=0.5,feedback=off,weight=1"), 0.4);
-}
-
-// Plays a second worker, which sends the same, spoilt. Returns the mean.
-template <class Spoil>
-std::vector<float> reduce_with_spoilt_peer(Reducer& reducer, const Spoil& spoil) {
-  std::vector<float> gradient = make_gradients("laplace", 1, reducer.layout().elements())[0];
-  Reduction reduction = reducer.reduce(parameters_of(reducer.layout(), gradient));
-  while (const Collective* collective = reduction.next()) {
-    const std::size_t size = collective->data.size();
-    for (std::size_t rank = 0; rank < 2; ++rank) std::memcpy(collective->result.data() + rank * size, collective->data.data(), size);
-    spoil(collective->result.subspan(size));
-  }
-  return gradient;
-}
-
-// With what it ends from a state on: an error, or nothing.
-template <class Spoil>
-std::string error_of(const std::vector<ParameterState>& state, const ReducerOptions& options, const Layout& small, const Spoil& spoil) {
-  Reducer reducer(small, options);
-  reducer.load_state(state);
-  try {
-    const std::vector<float> mean = reduce_with_spoilt_peer(reducer, spoil);
-    const bool flagged = reducer.counters().non_finite > 0;
-    for (const float value : mean) EXPECT_TRUE(flagged || std::isfinite(value));
-  } catch (const PayloadError& error) {
-    const auto after = reducer.state();
-    for (std::size_t p = 0; p < after.size(); ++p) {
-      EXPECT_EQ(after[p].residual, state[p].residual);
-      EXPECT_EQ(after[p].memory, state[p].memory);
-    }
-    return error.what();
-  }
-  return "";
-}
-
-TEST(CasqRate, ForeignBytesAreRefusedOrDecodedToSomethingFinite) {
-  const Layout small({{"a", {60, 30}}, {"b", {70}}});
-  const ReducerOptions options{.compressor = "casq:rate=2", .small_uncompressed = false, .world_size = 2};
-  Reducer used(small, options);
-  for (int step = 0; step < 5; ++step) reduce_with_spoilt_peer(used, [](std::span<std::byte>) {});
-  const auto state = used.state();  // a message takes one round from now on
-  std::size_t message = 0;
-  error_of(state, options, small, [&](std::span<std::byte> block) { message = std::max(message, sealed_in(block).size()); });
-  ASSERT_GT(message, 100U);
-  std::size_t refused = 0;
-  for (std::size_t position = 8; position < 8 + message; ++position) {
-    EXPECT_NE(error_of(state, options, small, [&](std::span<std::byte> block) { block[position] ^= std::byte{0x10}; }), "") << position;
-    const std::string error = error_of(state, options, small, [&](std::span<std::byte> block) {
-      spoil_and_reseal(block, 1, [&](std::span<std::byte> all) { all[position] ^= std::byte{0xff}; });
-    });
-    refused += error.empty() ? 0 : 1;
-  }
-  EXPECT_GT(refused, message / 20);
 }
 
 TEST(CasqRate, RefusesWhatDoesNotGoTogether) {
