@@ -135,7 +135,29 @@ class VariedAlone : public ::testing::Test {
 TEST_F(VariedAlone, RefusesAnImpossibleLength) { expect_refused({3, 3, 11, 11}); }
 TEST_F(VariedAlone, RefusesALengthBeyondItsSendersLongest) { expect_refused({3, 3, 5, 4}); }
 // It says how much room there is for the payload.
-TEST_F(VariedAlone, RefusesAnotherLengthThanItsOwn) { expect_refused({2, 3, 5, 5}); }
+TEST_F(VariedAlone, RefusesAnotherLengthThanItsOwn) { expect_refused({2, 2, 5, 5}); }
+// To all it sends the same.
+TEST_F(VariedAlone, RefusesAnotherLongestThanItsSendersPayload) { expect_refused({3, 3, 4, 5}); }
+
+TEST_F(VariedAlone, RefusesFillingsThatAreNotZeros) {
+  for (const bool in_second_round : {false, true}) {
+    const std::size_t usual = in_second_round ? 2 : 5, part = 8 + usual;
+    Exchange exchange = gather_varied(mine_, {usual, 10}, payloads_, context_);
+    const auto received = exchange.next()->result;
+    std::ranges::fill(received, std::byte{0});
+    const std::array<std::uint32_t, 2> own = {3, 3}, other = in_second_round ? std::array<std::uint32_t, 2>{4, 4} : own;
+    std::memcpy(received.data(), own.data(), sizeof own);
+    std::memcpy(received.data() + part, other.data(), sizeof other);
+    if (in_second_round) {
+      const auto rests = exchange.next()->result;  // two bytes of each, of which this worker has one
+      std::ranges::fill(rests, std::byte{0});
+      rests[1] = std::byte{1};
+    } else {
+      received[part + 8 + 3] = std::byte{1};
+    }
+    EXPECT_THROW(exchange.next(), PayloadError);
+  }
+}
 
 }  // namespace
 }  // namespace thinwire

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "fuzz/spoilt_group.h"
+#include "reducer/row_specs.h"
 
 namespace thinwire::fuzz {
 namespace {
@@ -40,19 +41,14 @@ std::vector<std::string> further_settings(const CompressorInfo& info) {
   return all;
 }
 
-bool is_allowed(const std::string& spec) {
-  try {
-    canonical_spec(spec);
-    return true;
-  } catch (const ArgumentError&) {
-    return false;
-  }
-}
-
 // Every row with gathered codes.
 std::vector<std::string> gathered_specs() {
   std::vector<std::string> all;
-  for (const CompressorInfo& info : compressors()) {
+  const auto add = [&](const std::string& spec) {
+    if (testing::is_allowed(spec)) all.push_back(spec);
+  };
+  for (const Row& row : rows()) {
+    const CompressorInfo& info = row.info;
     if (info.aggregation != Aggregation::kGather || info.unit == Unit::kRow) continue;  // rows: fuzz_rows.cc
     std::vector<std::string> specs{info.name};
     for (const SpecParameter& parameter : info.parameters) {
@@ -63,12 +59,9 @@ std::vector<std::string> gathered_specs() {
       if (!longer.empty()) specs = longer;
     }
     for (const std::string& settings : further_settings(info))
-      for (const std::string& spec : specs)
-        if (is_allowed(spec + settings)) all.push_back(spec + settings);
+      for (const std::string& spec : specs) add(spec + settings);
+    for (const std::string& settings : row.trials.further) add(testing::further_spec(row, settings));
   }
-  // Their parameters go with no others'.
-  for (const char* spec : {"casq:rate=1", "casq:rate=0.25,feedback=off", "casq:rate=0.5,reduce=scatter", "casq:rate=4,reduce=scatter,second=1,weight=0.5"})
-    all.emplace_back(spec);
   return all;
 }
 

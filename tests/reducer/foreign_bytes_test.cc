@@ -129,7 +129,9 @@ TEST_P(ForeignBytes, EveryByteIsRefusedOrDecodedToSomethingFinite) {
     }
   }
   EXPECT_GE(refused, kSealedHeader);
-  EXPECT_LT(refused, other.end - other.begin);  // numbers are as good as others
+  // Codes of a fixed length are never refused. An entropy decoder ends elsewhere after most changes, but not after all.
+  const std::size_t bytes = other.end - other.begin;
+  EXPECT_LT(refused, GetParam().find("rate=") == std::string::npos ? bytes / 2 : bytes);
 }
 
 TEST_P(ForeignBytes, NotANumberInATableIsRefused) {

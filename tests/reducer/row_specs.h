@@ -4,6 +4,7 @@
 #include <string>
 
 #include "compressors/registry.h"
+#include "thinwire/errors.h"
 
 namespace thinwire::testing {
 
@@ -16,6 +17,16 @@ inline std::string beginning_of(const Row& row) {
 inline std::string finished(std::string spec) {
   spec.pop_back();
   return spec;
+}
+
+// Whether its values go together, and its stages may follow one another.
+inline bool is_allowed(const std::string& spec) {
+  try {
+    canonical_spec(spec);
+    return true;
+  } catch (const ArgumentError&) {
+    return false;
+  }
 }
 
 inline std::string further_spec(const Row& row, const std::string& settings) { return row.info.name + ":" + settings; }

@@ -1,19 +1,13 @@
 #include "reducer/trial_specs.h"
 
 #include "reducer/row_specs.h"
-#include "thinwire/errors.h"
 
 namespace thinwire::testing {
 namespace {
 
-// Values that do not go together, and stages that may not follow, are left out.
 void add(const std::string& text, std::vector<TrialSpec>& all) {
-  ChosenCompressor chosen;
-  try {
-    chosen = make_compressor(text);
-  } catch (const ArgumentError&) {
-    return;
-  }
+  if (!is_allowed(text)) return;
+  const ChosenCompressor chosen = make_compressor(text);
   TrialSpec spec{.text = text};
   spec.feedback = chosen.feedback;
   spec.conserves = chosen.claims.conserves && (chosen.feedback || chosen.claims.lossless);
