@@ -61,7 +61,7 @@ class Blocks {
 };
 
 // What all senders together announce, once their blocks are there.
-std::size_t longest_of(const Blocks& received, std::size_t workers) {
+std::size_t longest_announced(const Blocks& received, std::size_t workers) {
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < workers; ++rank) longest = std::max<std::size_t>(longest, received.read(rank).longest);
   return longest;
@@ -96,6 +96,12 @@ void assemble(const Blocks& received, PayloadLengths lengths, std::span<const st
 
 }  // namespace
 
+std::size_t longest_of(std::span<const std::span<const std::byte>> payloads) {
+  std::size_t longest = 0;
+  for (const auto payload : payloads) longest = std::max(longest, payload.size());
+  return longest;
+}
+
 void expect_own(std::span<const std::byte> sent, std::span<const std::byte> returned, const char* what) {
   if (!std::ranges::equal(sent, returned))
     throw PayloadError(std::string("the ") + what + " that this worker announced came back changed");
@@ -109,7 +115,7 @@ Exchange gather_varied(std::span<const std::byte> mine, PayloadLengths lengths, 
   Await first = context.gather(own.all(), received.all());
   co_await first;
 
-  const std::size_t longest = longest_of(received, workers);
+  const std::size_t longest = longest_announced(received, workers);
   for (std::size_t rank = 0; rank < workers; ++rank)
     if (const Announcement announced = received.read(rank); announced.length != announced.longest)
       throw PayloadError("worker " + std::to_string(rank) + " announces a payload of " + std::to_string(announced.length) +
@@ -131,15 +137,14 @@ Exchange scatter_varied(std::span<const std::span<const std::byte>> shards, Payl
                         std::span<std::span<const std::byte>> payloads, std::size_t& longest, Context& context) {
   const std::size_t workers = payloads.size();
   const Blocks own(lengths, workers, context.scratch()), received(lengths, workers, context.scratch());
-  longest = 0;
-  for (const auto shard : shards) longest = std::max(longest, shard.size());
+  longest = longest_of(shards);
   for (std::size_t rank = 0; rank < workers; ++rank) own.write(rank, shards[rank], longest);
   Await first = context.scatter(own.all(), received.all());
   co_await first;
 
   const auto rank = static_cast<std::size_t>(context.rank());
   // Every sender tells every receiver its longest, so that all know alike whether there is more.
-  longest = longest_of(received, workers);
+  longest = longest_announced(received, workers);
   expect_own(own.block(rank).first(sizeof(Announcement)), received.block(rank).first(sizeof(Announcement)), "size");
   std::span<std::byte> rests;
   if (longest > lengths.usual) {

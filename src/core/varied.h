@@ -23,6 +23,8 @@ struct PayloadLengths {
   std::size_t most = 0;
 };
 
+std::size_t longest_of(std::span<const std::span<const std::byte>> payloads);
+
 // Fills payloads[r] with worker r's bytes (in the lane's scratch). payloads.size() is the world size, and mine.size() at most
 // lengths.most.
 Exchange gather_varied(std::span<const std::byte> mine, PayloadLengths lengths, std::span<std::span<const std::byte>> payloads,

@@ -43,9 +43,7 @@ Policy::Policy(const Layout& layout, const ReducerOptions& options) {
 const ChosenCompressor* Policy::make(const std::string& spec) {
   ChosenCompressor chosen = make_compressor(spec);
   const std::string key = chosen.canonical;
-  const auto [made, is_new] = made_.try_emplace(key, std::move(chosen));
-  if (is_new) all_.push_back(&made->second);
-  return &made->second;
+  return &made_.try_emplace(key, std::move(chosen)).first->second;
 }
 
 }  // namespace thinwire

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -19,14 +18,13 @@ class Policy {
   Policy(const Layout& layout, const ReducerOptions& options);
 
   const ChosenCompressor& compressor_of(std::size_t parameter) const { return *chosen_[parameter]; }
-  // Each once, of the parameters' compressors and those that none uses.
-  std::span<const ChosenCompressor* const> all() const { return all_; }
+  // By canonical spec; of the parameters' compressors and those that none uses.
+  const std::map<std::string, ChosenCompressor>& made() const { return made_; }
 
  private:
   const ChosenCompressor* make(const std::string& spec);
 
-  std::map<std::string, ChosenCompressor> made_;  // by canonical spec
-  std::vector<const ChosenCompressor*> all_;
+  std::map<std::string, ChosenCompressor> made_;
   std::vector<const ChosenCompressor*> chosen_;  // by parameter
 };
 

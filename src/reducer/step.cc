@@ -39,17 +39,17 @@ void fill_with_nan(const ParameterGradient& gradient, ThreadPool& threads) {
 }
 
 void Step::plan(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground) {
-  for (const ChosenCompressor* chosen : ground.policy.all()) {
+  for (const auto& [spec, chosen] : ground.policy.made()) {
     memories_.clear();
     const auto add = [&](std::size_t parameter) {
-      if (&ground.policy.compressor_of(parameter) == chosen && ground.slots[parameter].memory)
+      if (&ground.policy.compressor_of(parameter) == &chosen && ground.slots[parameter].memory)
         memories_.push_back(ground.slots[parameter].memory.get());
     };
     if (shared)
       for (std::size_t parameter = 0; parameter < ground.slots.size(); ++parameter) add(parameter);
     else
       for (const ParameterGradient& gradient : gradients) add(gradient.parameter);
-    if (!memories_.empty()) chosen->compressor->plan_step(memories_);
+    if (!memories_.empty()) chosen.compressor->plan_step(memories_);
   }
 }
 

@@ -1,8 +1,8 @@
 // A gradient inspected: its parameters' statistics, and what CASQ's clusters make of them.
 #pragma once
 
-#include <cstddef>
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>

@@ -45,14 +45,13 @@ class CasqRate::MessageEncoder {
  public:
   MessageEncoder(const CasqRate& codec, const Encoding& encoding, Context& context)
       : codec_(codec), encoding_(encoding), context_(context), rooms_(codec, encoding.pieces, 1, context),
-        steps_(context.scratch().take<float>(count())), foretold_(context.scratch().take<double>(count())),
-        chosen_(context.scratch().take<std::uint8_t>(count())) {
+        steps_(context.scratch().take<float>(count())), foretold_(context.scratch().take<double>(count())) {
     for (std::size_t i = 0; i < count(); ++i) {
       encoding.lengths[i] = 0;
       longest_ = std::max<std::size_t>(longest_, piece(i).elements());
       if (!is_wanted(i)) continue;
       foretell(i);
-      elements_ += static_cast<double>(piece(i).elements());
+      elements_ += piece(i).elements();
     }
     values_ = context.scratch().take<float>(longest_ * context.threads().threads());
   }
@@ -90,7 +89,7 @@ class CasqRate::MessageEncoder {
   template <class Wants, class Body>
   bool for_each(const Wants& wants, const Body& body) const {
     std::atomic<bool> good = true;
-    context_.threads().for_each(count(), static_cast<std::uint64_t>(elements_), [&](std::size_t i, std::size_t thread) {
+    context_.threads().for_each(count(), elements_, [&](std::size_t i, std::size_t thread) {
       if (!wants(i) || !good.load(std::memory_order_relaxed)) return;
       const auto values = values_.subspan(thread * longest_, piece(i).elements());
       const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
@@ -168,17 +167,16 @@ class CasqRate::MessageEncoder {
         all += taken(i);
         foretold += foretold_[i];
       }
-    const double slack = kMissed * codec_.rate(encoding_.pass);
-    const bool many = all > (1 + kMissed) * foretold + slack * elements_, few = all < (1 - kMissed) * foretold - slack * elements_;
+    const double slack = kMissed * codec_.rate(encoding_.pass) * static_cast<double>(elements_);
+    const bool many = all > (1 + kMissed) * foretold + slack, few = all < (1 - kMissed) * foretold - slack;
     if (!many && !few) return true;
     const auto is_off = [&](std::size_t i) {
       const double spare = kMissed * share(i);
       return is_wanted(i) && (many ? taken(i) > (1 + kMissed) * foretold_[i] + spare : taken(i) < (1 - kMissed) * foretold_[i] - spare);
     };
-    for (std::size_t i = 0; i < count(); ++i) chosen_[i] = is_off(i) ? 1 : 0;
     const std::size_t most = casq::sample_size(longest_, kMostRuns);
     const auto samples = context_.scratch().take<float>(most * context_.threads().threads());
-    return for_each([&](std::size_t i) { return chosen_[i] != 0; }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
+    return for_each(is_off, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
       const auto sample = samples.subspan(thread * most, casq::sample_size(values.size(), kMostRuns));
       casq::copy_sample(values, kMostRuns, sample);
       const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
@@ -196,9 +194,8 @@ class CasqRate::MessageEncoder {
   CodecRooms rooms_;
   std::span<float> steps_;
   std::span<double> foretold_;
-  std::span<std::uint8_t> chosen_;
   std::size_t longest_ = 0;
-  double elements_ = 0;  // of the pieces that are wanted
+  std::uint64_t elements_ = 0;  // of the pieces that are wanted
   std::span<float> values_;  // a piece's, for each thread
 };
 

@@ -3,14 +3,15 @@
 // 1. The step D. Before a step's first reduction D follows from what all parameters' codes have taken at their last steps, and how fast
 //    that falls as D grows (casq_rate_memory.h). Before anything is known, it is chosen by a sample of the message. Each worker
 //    has its own; it travels with every chunk.
-// 2. Encode, for each chunk by itself (rate_chunk.h). Where a message's codes take a quarter more, or less, than was foreseen, the parameters
-//    that are to blame are encoded again, with steps of their own: twice the rate is never taken.
+// 2. Encode, for each chunk by itself (rate_chunk.h). Where a message's codes take a quarter more, or less, than was foretold, the chunks
+//    that are to blame are encoded again, with steps of their own.
 // 3. Wire (docs/wire_format.md): lengths, and for each chunk D and its code, nothing for zeros. Messages are foreseen to be as long as the
 //    longest of the last step, in one round; the rest of longer ones takes another.
 // 4. Decode to the cells' means; what a worker's values and its own code differ by stays in its residual.
 //
 // Rounds: one gather a step; reduce=scatter: a scatter, and a gather of means, which are encoded at the rate `second`.
-// Memory passes: encode reads gradient and residual once; decode writes means once, then reads all three and writes residual and mean.
+// Memory passes: encode reads gradient and residual once, and writes what its code leaves; decode writes means; past the commit point both are
+// read once more, and written as residual and mean.
 #pragma once
 
 #include <array>

@@ -133,7 +133,7 @@ bool is_legal(const ChunkRecord& chunk) {
   const auto is_figure = [](float value, double most) { return value >= 0 && double{value} <= most; };
   constexpr double kMostBits = 8.0 * 8 * kChunkElements;
   constexpr std::uint32_t kMostLongest = 64 * kChunkElements;  // a message of one element: its head, its length and its code
-  return step && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.run_bits, kMostBits) &&
+  return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.run_bits, kMostBits) &&
          is_figure(chunk.run_bits_coarser, kMostBits) && is_figure(chunk.mean_square, 3.5e38) && chunk.longest <= kMostLongest && chunk.age <= 1;
 }
 

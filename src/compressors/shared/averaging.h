@@ -85,17 +85,18 @@ class EarlyMeans {
   // pieces: the message's, in any order.
   EarlyMeans(const Codec& codec, std::span<const Piece* const> pieces, const Work& work, Context& context)
       : pieces_(pieces), work_(work), context_(context), keeps_(!codec.has_fixed_length()),
-        longest_(keeps_ ? 0 : longest_piece(work)),
-        means_(context.scratch().take<float>(keeps_ ? work.elements : longest_ * context.threads().threads())) {}
+        means_(context.scratch().take<float>(keeps_ ? work.elements : 0)) {}
 
   // Whether all means are finite and can be stored. decode(i, mean, thread) finds that of pieces[i], and returns false if it has none.
   template <class Decode>
   bool fit(const Decode& decode) const {
+    const std::size_t longest = keeps_ ? 0 : longest_piece(work_);
+    const auto rooms = context_.scratch().take<float>(longest * context_.threads().threads());
     std::atomic<bool> all = true;
     context_.threads().for_each(pieces_.size(), work_.elements, [&](std::size_t i, std::size_t thread) {
       if (!all.load(std::memory_order_relaxed)) return;
       const Piece& piece = *pieces_[i];
-      const auto mean = keeps_ ? kept(piece) : means_.subspan(thread * longest_, piece.elements());
+      const auto mean = keeps_ ? kept(piece) : rooms.subspan(thread * longest, piece.elements());
       if (decode(i, mean, thread) && !holds_mean(work_, mean)) all.store(false, std::memory_order_relaxed);
     });
     return all;
@@ -109,8 +110,7 @@ class EarlyMeans {
   const Work& work_;
   Context& context_;
   bool keeps_;
-  std::size_t longest_;
-  std::span<float> means_;
+  std::span<float> means_;  // that are kept
 };
 
 }  // namespace thinwire

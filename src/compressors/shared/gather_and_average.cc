@@ -89,9 +89,7 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
     const PayloadLengths lengths{format.usual_bytes(Pass::kFirst), format.most_bytes()};
     Exchange rounds = gather_varied(mine.bytes(), lengths, payloads, context);
     co_await rounds;
-    std::size_t longest = 0;
-    for (const auto payload : payloads) longest = std::max(longest, payload.size());
-    codec.foresee(pieces, Pass::kFirst, format.bytes_an_element(longest));
+    codec.foresee(pieces, Pass::kFirst, format.bytes_an_element(longest_of(payloads)));
   }
 
   context.enter(Phase::kDecode);

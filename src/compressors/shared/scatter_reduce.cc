@@ -295,9 +295,7 @@ Exchange spread_means(const Shards& shards, const MessageToSend& second, std::sp
   } else {
     Exchange rounds = gather_varied(second.bytes(), shards.lengths(Pass::kSecond), payloads, context);
     co_await rounds;
-    std::size_t longest = 0;
-    for (const auto payload : payloads) longest = std::max(longest, payload.size());
-    shards.foresee(Pass::kSecond, longest);
+    shards.foresee(Pass::kSecond, longest_of(payloads));
   }
 }
 
