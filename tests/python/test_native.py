@@ -2,6 +2,8 @@
 
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import time
 
@@ -186,3 +188,17 @@ def test_compression_does_not_hold_the_interpreter():
         ticks.append(time.perf_counter())
     start, end = max(spans, key=lambda span: span[1] - span[0])
     assert sum(start + 1e-4 < tick < end - 1e-4 for tick in ticks) > 10
+
+
+HOLDS_ON = """
+import ctypes
+from thinwire import _native
+reducer = _native.Reducer([("p", [4])], "none", rank=0, world_size=1, rules=[], small_uncompressed=False, seed=0, lanes=1,
+                          threads=1, measure_every=0)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(reducer))  # as what an interrupted script leaves behind
+"""
+
+
+def test_a_process_that_ends_with_a_reducer_in_use_says_nothing_of_leaks():
+    done = subprocess.run([sys.executable, "-c", HOLDS_ON], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
