@@ -12,6 +12,7 @@ import pytest
 import thinwire.torch
 import torch
 import torch.distributed as dist
+from torch import nn
 from small_models import backward, batch, ddp, gradients
 from thinwire import PayloadError, PeerError, StateError
 from thinwire.torch.lanes import BucketJob
@@ -65,19 +66,34 @@ def further_use(model, attachment):
     attachment.close()
 
 
+def break_reducer(attachment):
+    def broken(*_):
+        raise KeyError("my own fault")
+
+    real = attachment._reducer
+    others = {"__getattr__": lambda _, name: getattr(real, name)}
+    attachment._reducer = type("BrokenReducer", (), {"reduce": broken} | others)()
+
+
 def raise_on_one(bad_rank):
     model, attachment = begin()
     if dist.get_rank() == bad_rank:
-
-        def broken(*_):
-            raise KeyError("my own fault")
-
-        real = attachment._reducer
-        others = {"__getattr__": lambda _, name: getattr(real, name)}
-        attachment._reducer = type("BrokenReducer", (), {"reduce": broken} | others)()
+        break_reducer(attachment)
     outcome = fails(model, attachment)
     further_use(model, attachment)
     return outcome
+
+
+def raise_in_the_first_step(bad_rank, sparse):
+    """In that of a static graph DDP takes the buckets before anybody else can say that they failed."""
+    model = ddp(nn.Embedding(9, 4, sparse=True) if sparse else None, static_graph=True)
+    inputs = torch.arange(3) if sparse else batch(0, dist.get_rank())
+    attachment = thinwire.torch.attach(model, SPECS[0], timeout=TIMEOUT, lanes=2)
+    if dist.get_rank() == bad_rank:
+        break_reducer(attachment)
+    with pytest.raises(KeyError if dist.get_rank() == bad_rank else PeerError):
+        backward(model, inputs)
+    attachment.close()
 
 
 def fail_in_one_lane(bad_rank):
@@ -184,6 +200,11 @@ def test_an_exception_reaches_its_own_script_and_ends_the_others(own_pool):
         assert kind == PeerError.__name__ and "another worker" in text
         assert seconds < TIMEOUT + 2
     assert own_pool.close() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_exception_in_a_static_graphs_first_step_ends_all(own_pool, sparse):
+    own_pool.run(raise_in_the_first_step, 1, sparse)
 
 
 def test_a_worker_that_fails_in_one_lane_leaves_them_all(own_pool):

@@ -196,7 +196,7 @@ class Attachment:
             self._wait_for_lanes()
         jobs, committed = self._jobs, self._end_step()
         for job in jobs:
-            job.result()
+            job.check()
         if not committed and self._scaler is None:
             self._void_means(jobs)
         self._steps += 1

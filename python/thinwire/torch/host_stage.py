@@ -1,7 +1,7 @@
 """Buckets in CUDA memory, brought to the host and back."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -16,16 +16,16 @@ class HostStage:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._pinned: dict[torch.dtype, torch.Tensor] = {}
 
-    @contextmanager
-    def on_host(self, bucket: torch.Tensor, ready: torch.cuda.Event | None) -> Iterator[torch.Tensor]:
+    def on_host(self, bucket: torch.Tensor, ready: torch.cuda.Event | None) -> AbstractContextManager[torch.Tensor]:
         """The bucket's elements in host memory; at the end they go back into the bucket.
 
         ready: recorded when the bucket's elements were computed (see ready_event). At the end the bucket is whole on the
         device, so that no stream has to wait for another.
         """
-        if bucket.device.type == "cpu":
-            yield bucket
-            return
+        return nullcontext(bucket) if bucket.device.type == "cpu" else self._copied(bucket, ready)
+
+    @contextmanager
+    def _copied(self, bucket: torch.Tensor, ready: torch.cuda.Event | None) -> Iterator[torch.Tensor]:
         stream = self._stream(bucket.device)
         with torch.cuda.device(bucket.device), torch.cuda.stream(stream):
             stream.wait_event(ready)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch._C._profiler import _RecordFunctionFast as RecordFunction
+from torch.utils.dlpack import to_dlpack
 
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
@@ -43,25 +44,23 @@ class BucketJob:
         devices = [] if self.bucket.device.type == "cpu" else [self.bucket.device]
         self._at_work = threading.Lock()  # held until it is done; an Event takes several times as long to make
         self._at_work.acquire()
-        self._signal: torch.futures.Future[None] = torch.futures.Future(devices=devices)
-        # What DDP waits for in C++; only an exception out of then() reaches it as an error.
-        self.future: torch.futures.Future[torch.Tensor] = self._signal.then(lambda _: self.result())
+        # What DDP waits for in C++. Of errors it tells nothing: the backward pass ends with check().
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
 
     def wait(self) -> None:
         """Until it is done, well or badly."""
         with self._at_work:
             pass
 
-    def result(self) -> torch.Tensor:
-        """The bucket with the mean; raises what went wrong. Only after the job is done."""
+    def check(self) -> None:
+        """Raises what went wrong. Only after the job is done."""
         if self.error is not None:
             raise self.error
-        return self.bucket if self.sparse is None else self.sparse.mean
 
     def finish(self, error: BaseException | None = None) -> None:
         self.error = error
         self._at_work.release()
-        self._signal.set_result(None)
+        self.future.set_result(self.bucket if self.sparse is None else self.sparse.mean)
 
 
 class Failure:
@@ -138,7 +137,8 @@ class Lane:
                 if not _is_finite(bucket):
                     job.reducer.fail_step()
             else:
-                self.run(job.reducer.reduce(bucket, job.parameters, self.index, job.loss_scale))
+                # A capsule, as Tensor.__dlpack__() takes longer than the reducer for a small bucket.
+                self.run(job.reducer.reduce(to_dlpack(bucket), job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
             job.sparse.take_mean()
 

@@ -31,7 +31,7 @@ class SparseBucket:
         self._dense = forms.take(parameter, gradient)
         self._dense.index_put_(tuple(gradient.indices()), gradient.values())
         self._used: torch.Tensor | None = None  # rows of the mean
-        self.mean: torch.Tensor | None = None
+        self.mean = gradient  # until take_mean()
 
     @property
     def flat(self) -> torch.Tensor:
