@@ -22,11 +22,13 @@ BUILD = ROOT / "build"
 RESULTS = BUILD / "test-results"
 ALLOWED_SKIPS = ROOT / "tests/allowed_skips.txt"
 JOBS = os.environ.get("THINWIRE_JOBS") or str(os.cpu_count())
-CASE_SECONDS = 600  # more than any test takes, under a sanitizer and on a busy machine
+SHARD_SECONDS = 1200  # more than any share of a program's tests takes, under a sanitizer and on a busy machine
 THREADED_ROOMS = ["core", "communicators", "reducer"]  # whose C++ tests the thread sanitizer is for,
 # but not numerics, which take it half an hour and share between threads only what the others do too
-UNTHREADED = ("Conformance|Lossless|EveryAxis|RateError|RateFeedback|FollowFeedback|S2Sketch|S2Peel|Casq[.]|Scatter[.]|"
-              "AutoChooses|Bits[.]|State[.]")
+UNTHREADED = ["Conformance", "Lossless", "EveryAxis", "RateError", "RateFeedback", "FollowFeedback", "S2Sketch", "S2Peel", "Casq.", "Scatter.",
+              "AutoChooses", "Bits.", "State."]
+GTEST_REPORTS = "*_test-*.xml"  # tests/CMakeLists.txt
+PASSED = "[       OK ]"  # in their output, behind a line that says what begins
 
 ENVIRONMENT = {
     # Tests start several workers on few cores.
@@ -61,21 +63,30 @@ def build(preset, targets=(), wrapper=()):
     print(f"built in {time.monotonic() - start:.1f} s", flush=True)
 
 
-def run_ctest(name, folder, options, wrapper=(), without=None):
-    """Prints the failures and ctest's closing lines."""
-    command = ["ctest", "--test-dir", folder, "--parallel", JOBS, "--timeout", CASE_SECONDS, "--output-on-failure",
+def run_ctest(name, folder, options, wrapper=(), without=()):
+    """Prints the failures and ctest's closing lines. GoogleTest's programs choose and report their tests themselves."""
+    def reports():
+        return [report for report in folder.rglob(GTEST_REPORTS) if RESULTS not in report.parents]
+
+    for report in reports():
+        report.unlink()
+    command = ["ctest", "--test-dir", folder, "--parallel", JOBS, "--timeout", SHARD_SECONDS, "--output-on-failure",
                "--output-junit", RESULTS / f"{name}.xml"]
-    command += ["-R", options.pattern] if options.pattern else []
-    command += ["-E", without] if without else []
-    done = subprocess.run([*wrapper, *map(str, command)], cwd=ROOT, text=True, errors="replace",
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    command += ["-R", f"{check_skips.SHARD}|{options.pattern}"] if options.pattern else []
+    wanted = f"*{options.pattern}*" if options.pattern else "*"
+    unwanted = "-" + ":".join(f"*{pattern}*" for pattern in without) if without else ""
+    done = subprocess.run([*wrapper, *map(str, command)], cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, env=os.environ | {"GTEST_FILTER": wanted + unwanted})
     (RESULTS / f"{name}.log").write_text(done.stdout)
+    for report in reports():
+        shutil.copy(report, RESULTS / f"{name}-{report.name}")
     lines = done.stdout.splitlines()
     if done.returncode == 0:
         closing = next((number for number, line in enumerate(lines) if "tests passed" in line), len(lines) - 1)
         lines = lines[closing:]
     else:
-        lines = [line for line in lines if " Passed " not in line and not line.lstrip().startswith("Start ")]
+        lines = [line for line, following in zip(lines, [*lines[1:], ""], strict=True)
+                 if " Passed " not in line and not line.lstrip().startswith("Start ") and PASSED not in line and PASSED not in following]
     print("\n".join(lines).strip(), flush=True)
     return done.returncode
 
@@ -186,7 +197,7 @@ def parse_arguments():
     parser.add_argument("parts", nargs="*", metavar="PART", help="what to run (default: all)")
     parser.add_argument("--quick", action="store_true", help="only cpp and python, without the tests marked slow")
     parser.add_argument("-k", dest="pattern", metavar="PATTERN",
-                        help="only tests with PATTERN in their name (ctest -R, pytest -k); cpp and python, if no part is "
+                        help="only tests with PATTERN in their name (GTEST_FILTER=*PATTERN*, pytest -k); cpp and python, if no part is "
                              "named")
     options = parser.parse_args()
     if unknown := [part for part in options.parts if part not in PARTS]:

@@ -16,7 +16,15 @@ CTEST = """<testsuite name="Linux" tests="3">
     <skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/></testcase>
   <testcase name="Bits.Off" classname="Bits.Off" status="disabled"/>
   <testcase name="Bits.Bad" classname="Bits.Bad" status="fail"><failure message="Failed"/></testcase>
+  <testcase name="core_test/1" classname="core_test/1" status="run"/>
+  <testcase name="core_test/2" classname="core_test/2" status="fail"><failure message="Timeout"/></testcase>
 </testsuite>"""
+GOOGLETEST = """<testsuites name="AllTests"><testsuite name="Bits">
+  <testcase name="Pack" classname="Bits" status="run" result="completed"/>
+  <testcase name="Bad" classname="Bits" status="run" result="completed"><failure message="x"/></testcase>
+  <testcase name="Skip" classname="Bits" status="run" result="skipped"><skipped message="no AVX-512"/></testcase>
+  <testcase name="Off" classname="Bits" status="notrun" result="suppressed"/>
+</testsuite></testsuites>"""
 PYTEST = """<testsuites><testsuite name="pytest">
   <testcase classname="tests.python.test_hook" name="test_gpu"><skipped message="no GPU"/></testcase>
   <testcase classname="tests.python.test_hook" name="test_cpu"/>
@@ -39,8 +47,18 @@ def check(tmp_path, capsys):
 def test_counts_what_ctest_reports_and_refuses_its_skips(check):
     status, lines = check(CTEST)
     assert status == 1
-    assert lines[-1] == "1 passed, 1 failed, 2 skipped"
+    assert lines[-1] == "1 passed, 2 failed, 2 skipped"  # a share of a program that passed is no test, but one that ended early is
     assert sum("NOT ALLOWED" in line for line in lines) == 2
+
+
+def test_counts_what_googletest_reports_and_refuses_its_skips(check):
+    status, lines = check(GOOGLETEST)
+    assert status == 1
+    assert lines == [
+        "skipped: Bits::Skip (no AVX-512): NOT ALLOWED",
+        "skipped: Bits::Off (no reason given): NOT ALLOWED",
+        "1 passed, 1 failed, 2 skipped",
+    ]
 
 
 def test_counts_what_pytest_reports_and_says_why_it_skipped(check):
