@@ -86,7 +86,8 @@ def run_ctest(name, folder, options, wrapper=(), without=()):
         lines = lines[closing:]
     else:
         lines = [line for line, following in zip(lines, [*lines[1:], ""], strict=True)
-                 if " Passed " not in line and not line.lstrip().startswith("Start ") and PASSED not in line and PASSED not in following]
+                 if " Passed " not in line and not line.lstrip().startswith("Start ") and not line.startswith("[----------]")
+                 and PASSED not in line and PASSED not in following]
     print("\n".join(lines).strip(), flush=True)
     return done.returncode
 

@@ -73,6 +73,10 @@ class Context {
   // What the collectives awaited from now on are for.
   Purpose purpose = Purpose::kPayload;
 
+  // Floats of another message of the bucket that wait to be summed over all workers. What sends payloads of its own may take them
+  // along: then they are sums when it comes to its commit point, and none are left here.
+  std::span<float> riders;
+
   // Out: some worker's values, or a mean, are not finite, or a mean cannot be stored. All workers find the same. The exchange then
   // ends without a commit point, and nothing was changed.
   bool any_non_finite = false;

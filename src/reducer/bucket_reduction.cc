@@ -100,6 +100,7 @@ class Messages {
     for (const MessagePlan& plan : bucket.plan.messages) pieces += plan.chunks.size();
     lane.pieces.reserve(pieces);
     lane.works.reserve(bucket.plan.messages.size());
+    lane.exchanges.reserve(bucket.plan.messages.size());
     for (const MessagePlan& plan : bucket.plan.messages) lane.works.push_back(work_of(plan));
   }
   Messages(const Messages&) = delete;
@@ -190,12 +191,52 @@ class Messages {
   double sent_before_ = 0;
 };
 
+bool is_uncompressed(const MessagePlan& message) { return message.chosen->info->name == "none"; }
+
 void count_elements(const BucketReduction& bucket) {
   for (const MessagePlan& message : bucket.plan.messages) {
     bucket.counters.elements += message.elements;
-    if (message.chosen->info->name != "none") bucket.counters.compressed_elements += message.elements;
+    if (!is_uncompressed(message)) bucket.counters.compressed_elements += message.elements;
   }
   ++bucket.counters.reductions;
+}
+
+// All rounds of a message.
+Exchange perform(Messages& messages, std::size_t m, Context& context) {
+  context.enter(Phase::kEncode);
+  Exchange& message = messages.start(m);
+  for (const Collective* asked = message.next(); asked && !CommitPoint::is(asked); asked = message.next()) {
+    Await round(*asked);
+    co_await round;
+  }
+  messages.count_rounds(m);
+}
+
+// Uncompressed floats wait for another message to take them along, and travel alone if none does.
+Exchange perform_all(const BucketReduction& bucket, Messages& messages) {
+  const std::vector<MessagePlan>& plans = bucket.plan.messages;
+  const auto waiting = static_cast<std::size_t>(std::ranges::find_if(plans, is_uncompressed) - plans.begin());
+  Context& context = bucket.context;
+  Exchange* uncompressed = nullptr;
+  const Collective* sum = nullptr;
+  if (waiting < plans.size() && plans.size() > 1) {
+    context.enter(Phase::kEncode);
+    uncompressed = &messages.start(waiting);
+    sum = uncompressed->next();
+    context.riders = {reinterpret_cast<float*>(sum->data.data()), sum->data.size() / sizeof(float)};
+  }
+  for (std::size_t m = 0; m < plans.size() && !context.any_non_finite; ++m) {
+    if (uncompressed && m == waiting) continue;
+    Exchange rounds = perform(messages, m, context);
+    co_await rounds;
+  }
+  if (!uncompressed || context.any_non_finite) co_return;
+  if (!context.riders.empty()) {
+    context.riders = {};
+    Await round(*sum);
+    co_await round;
+  }
+  uncompressed->next();
 }
 
 }  // namespace
@@ -207,15 +248,8 @@ Exchange reduce_bucket(BucketReduction bucket) {
     co_await preparation;
   }
   Messages messages(bucket);
-  for (std::size_t m = 0; m < bucket.plan.messages.size() && !bucket.context.any_non_finite; ++m) {
-    bucket.context.enter(Phase::kEncode);
-    Exchange& message = messages.start(m);
-    for (const Collective* asked = message.next(); asked && !CommitPoint::is(asked); asked = message.next()) {
-      Await round(*asked);
-      co_await round;
-    }
-    messages.count_rounds(m);
-  }
+  Exchange rounds = perform_all(bucket, messages);
+  co_await rounds;
   count_elements(bucket);
   if (bucket.context.any_non_finite) {
     for (const ParameterGradient& gradient : bucket.lane.gradients) fill_with_nan(gradient, bucket.context.threads());

@@ -51,8 +51,8 @@ std::uint32_t checksum_of(std::span<const std::byte> message) {
 
 // --- the format
 
-MessageFormat::MessageFormat(const Codec& codec, std::span<const Piece* const> pieces, Scratch& scratch)
-    : codec_(codec), pieces_(pieces), begins_(scratch.take<std::size_t>(pieces.size() + 1)) {
+MessageFormat::MessageFormat(const Codec& codec, std::span<const Piece* const> pieces, std::size_t tail, Scratch& scratch)
+    : codec_(codec), pieces_(pieces), tail_(tail), begins_(scratch.take<std::size_t>(pieces.size() + 1)) {
   begins_[0] = lengths_begin() + (has_lengths() ? pieces.size() * sizeof(std::uint32_t) : 0);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     elements_ += pieces[i]->elements();
@@ -66,7 +66,7 @@ std::size_t MessageFormat::usual_bytes(Pass pass) const {
   const std::size_t codes = std::accumulate(pieces_.begin(), pieces_.end(), std::size_t{0}, [&](std::size_t bytes, const Piece* piece) {
     return bytes + codec_.usual_bytes(*piece, pass);
   });
-  return std::clamp(codes, codes_begin(), most_bytes());
+  return std::clamp(codes, codes_begin(), begins_.back()) + tail_;
 }
 
 // --- sending
@@ -101,13 +101,15 @@ void MessageToSend::put_together() {
     const auto length = static_cast<std::uint32_t>(to.size());
     std::memcpy(memory_.data() + format_.lengths_begin() + i * sizeof length, &length, sizeof length);
   }
-  size_ = end;
+  const auto kept = tail();
+  if (!kept.empty()) std::memmove(memory_.data() + end, kept.data(), kept.size());
+  size_ = end + kept.size();
 }
 
 void MessageToSend::complete(bool finite) {
   size_ = memory_.size();
   if (!finite) {
-    if (format_.has_lengths()) size_ = format_.codes_begin();
+    if (format_.has_lengths()) size_ = format_.codes_begin() + format_.tail_bytes();
     clear(memory_.first(size_));
   } else if (format_.has_lengths()) {
     put_together();
@@ -158,6 +160,7 @@ void ReceivedMessage::read_lengths() {
     codes.take(length);
     own_begins_[i + 1] = own_begins_[i] + length;
   }
+  codes.take(format_.tail_bytes());
   codes.expect_end();
 }
 

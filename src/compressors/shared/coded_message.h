@@ -1,7 +1,7 @@
 // The message of gather-only compressors: 12 bytes of header (wire id, wire version, flags, 0, number of elements as u32,
 // checksum as u32), a bitmap of the pieces that are used (a bit a piece, least significant first), where codes have no fixed
-// length those of all pieces as u32, then the codes one behind the other. Flag 1: the sender's values are not finite; what
-// follows the header is then void.
+// length those of all pieces as u32, the codes one behind the other, and a tail of bytes that are not the codec's (riders.h). Flag 1: the
+// sender's values are not finite; what follows the header is then void.
 #pragma once
 
 #include <algorithm>
@@ -18,18 +18,18 @@ namespace thinwire {
 // How long messages of certain pieces are, and where in them is what. All workers know which pieces, so a message does not say.
 class MessageFormat {
  public:
-  // Codec, pieces and scratch must outlive it.
-  MessageFormat(const Codec& codec, std::span<const Piece* const> pieces, Scratch& scratch);
+  // Codec, pieces and scratch must outlive it. tail: so many bytes.
+  MessageFormat(const Codec& codec, std::span<const Piece* const> pieces, std::size_t tail, Scratch& scratch);
 
   const Codec& codec() const { return codec_; }
   std::span<const Piece* const> pieces() const { return pieces_; }
   std::uint64_t elements() const { return elements_; }
   // Of a message; with a fixed length every one's.
-  std::size_t most_bytes() const { return begins_.back(); }
+  std::size_t most_bytes() const { return begins_.back() + tail_; }
   std::size_t usual_bytes(Pass pass) const;
-  // What a message of that length takes for each element.
+  // What a message of that length takes for each element, its tail apart.
   double bytes_an_element(std::size_t message) const {
-    return static_cast<double>(message) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
+    return static_cast<double>(message - tail_) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
   }
 
   bool has_lengths() const { return !codec_.has_fixed_length(); }
@@ -37,10 +37,12 @@ class MessageFormat {
   std::size_t codes_begin() const { return begins_.front(); }
   // Where the pieces' codes begin if each takes the most, and where the last one ends.
   std::span<const std::size_t> begins() const { return begins_; }
+  std::size_t tail_bytes() const { return tail_; }
 
  private:
   const Codec& codec_;
   std::span<const Piece* const> pieces_;
+  std::size_t tail_;
   std::uint64_t elements_ = 0;
   std::span<std::size_t> begins_;
 };
@@ -48,7 +50,7 @@ class MessageFormat {
 // What a worker sends.
 class MessageToSend {
  public:
-  // memory: at least format.most_bytes(). With a fixed length a message fills it, with zeros behind the last code. room, lengths:
+  // memory: at least format.most_bytes(). With a fixed length a message fills it, with zeros behind its tail. room, lengths:
   // one for each piece.
   MessageToSend(const MessageFormat& format, std::span<std::byte> memory, std::span<std::span<std::byte>> room,
                 std::span<std::size_t> lengths);
@@ -59,6 +61,8 @@ class MessageToSend {
   void mark_used(std::size_t piece);
   // Its code is left out: of no length, or of zeros.
   void leave_out(std::size_t piece);
+  // To be filled before complete(), which keeps it unless values are not finite.
+  std::span<std::byte> tail() const { return memory_.subspan(format_.begins().back(), format_.tail_bytes()); }
 
   // To be called last: puts the codes together and writes the header.
   void complete(bool finite);
@@ -89,6 +93,7 @@ class ReceivedMessage {
   std::span<const std::byte> code(std::size_t piece) const {
     return bytes_.subspan(begins_[piece], begins_[piece + 1] - begins_[piece]);
   }
+  std::span<const std::byte> tail() const { return bytes_.subspan(begins_.back(), format_.tail_bytes()); }
   // With a fixed length: throws PayloadError if some code cannot be decoded to finite values. only_used: others' codes are left out.
   // Returns an upper bound of what they decode to.
   float check_codes(bool only_used) const;

@@ -5,6 +5,7 @@
 
 #include "compressors/shared/averaging.h"
 #include "compressors/shared/coded_message.h"
+#include "compressors/shared/riders.h"
 #include "core/varied.h"
 
 namespace thinwire {
@@ -68,7 +69,8 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
   const auto workers = static_cast<std::size_t>(context.world_size());
   const auto pieces = scratch.take<const Piece*>(work.pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = &work.pieces[i];
-  const MessageFormat format(codec, pieces, scratch);
+  const Riders riders(context, 1);
+  const MessageFormat format(codec, pieces, riders.bytes(), scratch);
   MessageToSend mine(format, scratch.take<std::byte>(format.most_bytes()), scratch.take<std::span<std::byte>>(pieces.size()),
                      scratch.take<std::size_t>(pieces.size()));
   Head head(work, scratch);
@@ -77,6 +79,7 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
   encode_own(codec, pieces, values, mine.room(), mine.lengths(), lefts, head, context);
   for (std::size_t i = 0; i < pieces.size(); ++i)
     if (head.used(i)) mine.mark_used(i);
+  riders.write(0, mine.tail());
   mine.complete(head.finite());
 
   const auto payloads = scratch.take<std::span<const std::byte>>(workers);
@@ -103,6 +106,7 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
     context.any_non_finite = true;
     co_return;
   }
+  riders.sum(0, messages);
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
   gathered.average(mine, lefts, early);

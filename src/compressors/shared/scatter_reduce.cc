@@ -7,6 +7,7 @@
 
 #include "compressors/shared/averaging.h"
 #include "compressors/shared/coded_message.h"
+#include "compressors/shared/riders.h"
 #include "core/varied.h"
 #include "kernels/rows.h"
 
@@ -16,7 +17,7 @@ namespace {
 // The message's pieces by owner, and what a worker sends to each of them.
 class Shards {
  public:
-  Shards(const Codec& codec, const Work& work, Context& context)
+  Shards(const Codec& codec, const Work& work, std::size_t tail, Context& context)
       : codec_(codec), work_(work), pieces_(context.scratch().take<const Piece*>(work.pieces.size())),
         begins_(context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()) + 1)),
         formats_(context.scratch().take<MessageFormat>(count())) {
@@ -26,7 +27,7 @@ class Shards {
       for (const Piece& piece : work.pieces)
         if (piece.owner == owner) pieces_[next++] = &piece;
       begins_[owner + 1] = next;
-      std::construct_at(&formats_[owner], codec, pieces(owner), context.scratch());
+      std::construct_at(&formats_[owner], codec, pieces(owner), tail, context.scratch());
       most_ = std::max(most_, formats_[owner].most_bytes());
     }
   }
@@ -83,12 +84,13 @@ class OwnShards {
   }
 
   // All shards are completed after the last is encoded: every owner is told if anything is not finite.
-  void encode(const Work& work, const OwnLefts& lefts, Head& head, Context& context) const {
+  void encode(const Work& work, const OwnLefts& lefts, const Riders& riders, Head& head, Context& context) const {
     const OwnValues values(work, shards_.pieces(), head);
     encode_own(shards_.codec(), shards_.pieces(), values, room_, lengths_, lefts, head, context);
     context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
       for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i)
         if (head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()))) messages_[owner].mark_used(i);
+      riders.write(owner, messages_[owner].tail());
       messages_[owner].complete(head.finite());
     });
   }
@@ -222,7 +224,7 @@ class Means : public ValueSource {
   std::span<float> lefts_;  // room for one in each thread
 };
 
-// Encodes the means of this owner's pieces into `second`.
+// Encodes the means of this owner's pieces into `second`, whose tail is there already.
 void encode_means(const Means& means, const Codec& codec, bool finite, MessageToSend& second, Context& context) {
   const auto room = context.scratch().take<std::span<std::byte>>(means.pieces().size());
   for (std::size_t i = 0; finite && i < room.size(); ++i) {
@@ -317,11 +319,12 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   Scratch& scratch = context.scratch();
   const auto payloads = scratch.take<std::span<const std::byte>>(static_cast<std::size_t>(context.world_size()));
   const auto rank = static_cast<std::size_t>(context.rank());
-  const Shards shards(codec, work, context);
+  const Riders riders(context, payloads.size());
+  const Shards shards(codec, work, riders.bytes(), context);
   const OwnShards own(shards, context);
   Head head(work, scratch);
   const OwnLefts lefts(codec, shards.pieces(), work, context);
-  own.encode(work, lefts, head, context);
+  own.encode(work, lefts, riders, head, context);
   std::span<ReceivedMessage> received;
   Exchange first_half = send_to_owners(shards, own, payloads, received, context);
   co_await first_half;
@@ -332,6 +335,8 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   const auto count = means.pieces().size();
   MessageToSend second(shards.format(rank), scratch.take<std::byte>(shards.most_bytes()), scratch.take<std::span<std::byte>>(count),
                        scratch.take<std::size_t>(count));
+  riders.sum(rank, received);
+  riders.write(rank, second.tail());
   encode_means(means, codec, at_owner.finite, second, context);
   Exchange second_half = spread_means(shards, second, payloads, context);
   co_await second_half;
@@ -348,6 +353,7 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
     context.any_non_finite = true;
     co_return;
   }
+  for (std::size_t owner = 0; owner < messages.size(); ++owner) riders.take_sums(owner, messages[owner]);
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
   spread.commit_means(own, lefts, means, early);
