@@ -40,7 +40,6 @@ Row s2_row() {
               .wire_id = S2::kWireId,
               .aggregation = Aggregation::kLinear,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "arXiv 2110.02140; ICASSP 2022"};
   row.sends = Sends::kElements;
   row.info.parameters = {
@@ -74,7 +73,6 @@ Row coordinates_row() {
               .lossless = true,
               .unbiased = true,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "what PyTorch's backends do to sum sparse tensors"};
   row.info.parameters = {block("0", 0)};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
@@ -96,7 +94,6 @@ Row omnireduce_row() {
               .lossless = true,
               .unbiased = true,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "OmniReduce: Fei et al., SIGCOMM 2021"};
   row.info.parameters = {block("256", 1)};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
@@ -116,7 +113,6 @@ Row sparcml_row() {
               .lossless = true,
               .unbiased = true,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "SparCML: Renggli et al., SC 2019, SSAR_Split_allgather and DSAR"};
   row.make = [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<SparCml>(); };
   row.claims = split_claims;

@@ -49,7 +49,7 @@ struct Trials {
 };
 
 struct Row {
-  CompressorInfo info = {};  // takes_stage follows from `sends`
+  CompressorInfo info = {};  // takes_stage follows from `sends`, and unit from what is made with default values
   Sends sends = Sends::kNothing;
   // `next` is null unless the row sends something and a stage follows. Throws ArgumentError for values that do not go together.
   MadeCompressor (*make)(const SpecValues& values, MadeCompressor next) = nullptr;
