@@ -39,7 +39,7 @@ std::string refusal(const Row& sender, const Compressor& compressor) {
 }
 
 Claims claims_of(const Row& row, const SpecValues& values) {
-  const Claims usual{.lossless = row.info.lossless, .unbiased = row.info.unbiased, .contractive = row.info.contractive};
+  const Claims usual{.aggregation = row.info.aggregation, .lossless = row.info.lossless, .unbiased = row.info.unbiased, .contractive = row.info.contractive};
   return row.claims ? row.claims(values, usual) : usual;
 }
 

@@ -36,6 +36,11 @@ TEST(Registry, UnitsAreOfWhatIsMade) {
   EXPECT_EQ(make_compressor("s2:mode=exact/casq").compressor->unit(), Unit::kRow);
 }
 
+// How payloads are combined depends on a spec's values; the listing has that of the defaults.
+TEST(Registry, RowsTellHowPayloadsOfTheirDefaultsAreCombined) {
+  for (const CompressorInfo& row : compressors()) EXPECT_EQ(make_compressor(row.name).claims.aggregation, row.aggregation) << row.name;
+}
+
 TEST(Registry, DefaultsAreAllowedAndWrittenOut) {
   for (const CompressorInfo& row : compressors()) {
     const std::string canonical = canonical_spec(row.name);

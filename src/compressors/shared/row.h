@@ -26,6 +26,7 @@ enum class Sends : std::uint8_t {
 // What a spec claims. Tests prove it from outside, and need to know nothing else of a row. At first it is what the row's info says, and what
 // nearly all rows claim; a row's claims() says where specs differ.
 struct Claims {
+  Aggregation aggregation = Aggregation::kLinear;
   bool lossless = false, unbiased = false, contractive = false;  // as in CompressorInfo
   // With residuals, or without loss: the values of all workers are their mean, times the workers, and what is left in their residuals.
   bool conserves = true;
