@@ -29,7 +29,8 @@ double expected_error(const ClusterStatistics& cluster, double buckets, BucketAs
 std::vector<std::uint16_t> allocate_buckets(std::span<const ClusterStatistics> clusters, std::size_t entries,
                                             Allocation allocation, BucketAssignment assign);
 
-// 32 random-looking bits for the entry with this number in its chunk (a bijection: no two entries have the same).
+// 32 random-looking bits for the entry with this number in its chunk. No two entries have the same, which half of what
+// kernels::mix() returns does not promise; and the format of messages depends on it.
 constexpr std::uint32_t hash_of(std::uint32_t entry) {
   std::uint32_t x = entry * 0x9E3779B9u + 0x7F4A7C15u;
   x = (x ^ (x >> 16)) * 0x21F0AAADu;
