@@ -90,11 +90,6 @@ void time_scan(benchmark::State& state) {
   const std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
   time_per_float(state, values.size(), [&] { benchmark::DoNotOptimize(scan(values)); });
 }
-void time_absorb(benchmark::State& state) {
-  std::vector<float> gradient = random_floats(static_cast<std::size_t>(state.range(0)));
-  std::vector<float> residual = gradient;
-  time_per_float(state, gradient.size(), [&] { benchmark::DoNotOptimize(absorb(gradient, residual, 0.5F)); });
-}
 void time_multiply(benchmark::State& state) {
   std::vector<float> values = random_floats(static_cast<std::size_t>(state.range(0)));
   time_per_float(state, values.size(), [&] { multiply(values, -1.0F); });
@@ -209,23 +204,6 @@ void measure_and_assign(benchmark::State& state) {
 }
 BENCHMARK(measure_and_assign);
 
-// The same with error feedback: three passes over pieces of two arrays in memory.
-void absorb_assign_and_add(benchmark::State& state) {
-  std::vector<float> gradient = random_floats(kElements), residual(kElements);
-  const std::vector<float> thresholds = even_thresholds(2), table = {-2, -0.5, 0.5, 2};
-  std::vector<std::byte> packed(packed_bytes(kPiece, 2));
-  time_per_float(state, kElements, [&] {
-    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) {
-      const std::span piece = std::span(residual).subspan(begin, size);
-      const std::span codes = std::span(packed).first(packed_bytes(size, 2));
-      benchmark::DoNotOptimize(absorb(std::span(gradient).subspan(begin, size), piece, 0.5F));
-      benchmark::DoNotOptimize(assign(piece, thresholds, 2, codes));
-      look_up_add(codes, 2, table, piece);
-    });
-  });
-}
-BENCHMARK(absorb_assign_and_add);
-
 // Codes of a gradient far larger than the caches, in pieces, and what a worker does with them.
 class Exchanged {
  public:
@@ -265,38 +243,25 @@ void time_commit(benchmark::State& state) {
 }
 BENCHMARK(time_commit<commit_codes>)->Name("commit")->RangeMultiplier(2)->Range(1, 8);
 
-// Two ways of error feedback at 2 bits, each worker's own encoding and four workers' codes. The old one changes gradient and residual
-// when it encodes; the new one changes them when it has all codes.
-constexpr std::size_t kWorkers = 4;
-void encode_in_place(Exchanged& all, std::size_t begin, std::size_t size, std::span<const float> thresholds, std::span<std::byte> packed) {
-  const std::span values = std::span(all.residual).subspan(begin, size);
-  benchmark::DoNotOptimize(absorb(std::span(all.gradient).subspan(begin, size), values, 0.5F));
-  benchmark::DoNotOptimize(assign(values, thresholds, Exchanged::kBits, packed));
-  look_up_add(packed, Exchanged::kBits, Exchanged::kNegated, values);
-}
+// Error feedback at 2 bits: a worker's own encoding, which changes neither gradient nor residual, and four workers' codes.
 void encode_beside(Exchanged& all, std::size_t begin, std::size_t size, std::span<const float> thresholds, std::span<std::byte> packed) {
   const std::span values = std::span(all.values).first(size);
   benchmark::DoNotOptimize(open(std::span(all.gradient).subspan(begin, size), 0.5F, std::span(all.residual).subspan(begin, size), values));
   benchmark::DoNotOptimize(assign(values, thresholds, Exchanged::kBits, packed));
 }
-void decode_in_place(Exchanged& all, std::size_t begin, std::size_t size) {
-  look_up_one_after_another(all.codes_of(begin, size), Exchanged::kBits, std::span(all.gradient).subspan(begin, size));
-}
-template <auto kEncode, auto kDecode>
-void time_feedback(benchmark::State& state) {
-  Exchanged all(kWorkers);
+void feedback(benchmark::State& state) {
+  Exchanged all(4);
   const std::vector<float> thresholds = even_thresholds(Exchanged::kBits);
   std::vector<std::byte> packed(packed_bytes(kElements, Exchanged::kBits));
   time_per_float(state, kElements, [&] {
     for_each_piece(kElements, [&](std::size_t begin, std::size_t size) {
       const std::span own = std::span(packed).subspan(packed_bytes(begin, Exchanged::kBits), packed_bytes(size, Exchanged::kBits));
-      kEncode(all, begin, size, thresholds, own);
+      encode_beside(all, begin, size, thresholds, own);
     });
-    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) { kDecode(all, begin, size); });
+    for_each_piece(kElements, [&](std::size_t begin, std::size_t size) { commit_codes(all, begin, size); });
   });
 }
-BENCHMARK(time_feedback<encode_in_place, decode_in_place>)->Name("feedback_in_place");
-BENCHMARK(time_feedback<encode_beside, commit_codes>)->Name("feedback_committed_at_decode");
+BENCHMARK(feedback);
 
 // An embedding of 50,000 rows of 256, of which 5 % are used: to find them, and to pack them.
 constexpr std::size_t kRows = 50'000, kRow = 256, kEvery = 20;
@@ -355,7 +320,6 @@ void with_bits(benchmark::internal::Benchmark* bench) {
 }
 BENCHMARK(time_measure)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_scan)->Apply(in_memory_and_in_cache);
-BENCHMARK(time_absorb)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_multiply)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_squared_norm)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_checksum)->Apply(in_memory_and_in_cache);

@@ -12,7 +12,7 @@ namespace thinwire {
 // How payloads of several workers are combined.
 enum class Aggregation : std::uint8_t {
   kLinear,  // payloads add up: all-reduce
-  kGather,  // every payload is decoded on its own
+  kGather,  // payloads are decoded one by one, or may be
 };
 
 // The smallest part of a parameter that a compressor can encode without seeing the rest.
@@ -39,7 +39,7 @@ struct CompressorInfo {
   std::string description;
   std::uint8_t wire_id = 0;  // permanent, and first byte of every gathered payload
   std::uint8_t wire_version = 1;
-  Aggregation aggregation = Aggregation::kLinear;
+  Aggregation aggregation = Aggregation::kLinear;  // with default values
   bool lossless = false;     // the mean is exact to float rounding
   bool unbiased = false;     // E[decoded] = value
   bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size

@@ -27,17 +27,19 @@ namespace {
 
 bool remembers(const Compressor& compressor) { return compressor.make_memory({"any", {1}}) != nullptr; }
 
-// Why a row, made as `compressor`, cannot carry what `sender` sends; empty if it can.
-std::string refusal(const Row& sender, const Row& carrier, const Compressor& compressor) {
-  if (carrier.info.unit != Unit::kElement)
-    return "it works on whole " + std::string(name_of(carrier.info.unit)) + "s of a parameter, and a stage is handed single elements";
+MadeCompressor with_defaults(const Row& row) { return row.make(SpecValues({row.info.name, {}}, row.info), nullptr); }
+
+// Why `compressor` cannot carry what `sender` sends; empty if it can.
+std::string refusal(const Row& sender, const Compressor& compressor) {
+  if (compressor.unit() != Unit::kElement)
+    return "it works on whole " + std::string(name_of(compressor.unit())) + "s, and a stage is handed single elements";
   if (sender.sends == Sends::kPassingElements && remembers(compressor))
     return "it remembers something of every parameter, and what it would be handed means something else in every step";
   return "";
 }
 
 Claims claims_of(const Row& row, const SpecValues& values) {
-  const Claims usual{.lossless = row.info.lossless, .unbiased = row.info.unbiased, .contractive = row.info.contractive};
+  const Claims usual{.aggregation = row.info.aggregation, .lossless = row.info.lossless, .unbiased = row.info.unbiased, .contractive = row.info.contractive};
   return row.claims ? row.claims(values, usual) : usual;
 }
 
@@ -46,11 +48,11 @@ void check_stage(const Row& sender, const Row& carrier, const Compressor& compre
   const std::string &from = sender.info.name, &to = carrier.info.name;
   if (sender.sends == Sends::kNothing)
     throw ArgumentError("compressor '" + from + "' takes no further stage, but '" + to + "' follows it in '" + std::string(spec) + "'");
-  const std::string reason = refusal(sender, carrier, compressor);
+  const std::string reason = refusal(sender, compressor);
   if (reason.empty()) return;
   std::string allowed;
   for (const Row& row : rows()) {
-    if (!refusal(sender, row, *row.make(SpecValues({row.info.name, {}}, row.info), nullptr)).empty()) continue;
+    if (!refusal(sender, *with_defaults(row)).empty()) continue;
     allowed += (allowed.empty() ? "" : ", ") + row.info.name;
   }
   throw ArgumentError("compressor '" + to + "' cannot carry what '" + from + "' sends, as '" + std::string(spec) + "' says: " + reason + "; '" +
@@ -63,7 +65,10 @@ std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
 #define THINWIRE_MAKE(NAME) NAME##_row(),
     std::vector<Row> made = {THINWIRE_ROWS(THINWIRE_MAKE)};
-    for (Row& row : made) row.info.takes_stage = row.sends != Sends::kNothing;
+    for (Row& row : made) {
+      row.info.unit = with_defaults(row)->unit();
+      row.info.takes_stage = row.sends != Sends::kNothing;
+    }
     return made;
   }();
   return all;

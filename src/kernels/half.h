@@ -2,12 +2,21 @@
 // even; NaN stays NaN, infinities stay; too large becomes infinity; denormals are kept.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 
 #include "kernels/statistics.h"
 
 namespace thinwire::kernels {
+
+// Of single values.
+constexpr std::uint16_t bf16_of(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool nan = (bits & 0x7FFFFFFF) > 0x7F800000;  // rounding could carry it into the sign
+  return static_cast<std::uint16_t>((nan ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+constexpr float value_of_bf16(std::uint16_t half) { return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16); }
 
 // Spans of equal length. half[i] <- round(scale * values[i]); values[i] <- half[i] * scale; and sums of halves, each
 // computed in float and rounded once.

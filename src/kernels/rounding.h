@@ -8,7 +8,8 @@
 
 namespace thinwire::kernels {
 
-// Numbers that Philox 4x32-10 makes of consecutive counters go in groups of so many.
+// Numbers that Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011) makes of
+// consecutive counters go in groups of so many.
 inline constexpr std::size_t kWordGroup = 64;
 
 // words[64 a + 16 b + c] = word b of the block of `key` and of `counter` with 16 a + c added to its first word. The last

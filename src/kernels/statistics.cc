@@ -43,29 +43,6 @@ Scan scan(std::span<const float> values) {
   return scanning.total();
 }
 
-struct Absorbing {
-  float scale;
-  MagnitudeSums sums;
-  LargestMagnitude largest_gradient;
-  HWY_INLINE void operator()(float* gradients, float* residuals) {
-    for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      const Vector<float> gradient = load(gradients, i);
-      const Vector<float> residual = load(residuals, i);
-      const Vector<float> sum = hn::Add(hn::Mul(hn::Set(Tag<float>(), scale), gradient), residual);
-      store(sum, residuals, i);
-      store(residual, gradients, i);
-      sums.add(i, sum);
-      largest_gradient.add(i, gradient);
-    }
-  }
-};
-
-Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale) {
-  Absorbing absorbing{.scale = scale, .sums = {}, .largest_gradient = {}};
-  for_each_group(gradient.size(), absorbing, Column(gradient), Column(residual));
-  return {.sum = absorbing.sums.total(), .gradient_nonzero = absorbing.largest_gradient.bits() != 0};
-}
-
 struct Multiplying {
   float factor;
   HWY_INLINE void operator()(float* values) const {
@@ -161,7 +138,6 @@ namespace thinwire::kernels {
 HWY_EXPORT(measure);
 HWY_EXPORT(scan);
 HWY_EXPORT(scan_and_multiply);
-HWY_EXPORT(absorb);
 HWY_EXPORT(multiply);
 HWY_EXPORT(squared_norm);
 HWY_EXPORT(add_to_histogram);
@@ -172,10 +148,6 @@ Scan scan(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(scan)(val
 
 Scan scan_and_multiply(std::span<float> values, float factor) {
   return HWY_DYNAMIC_DISPATCH(scan_and_multiply)(values, factor);
-}
-
-Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale) {
-  return HWY_DYNAMIC_DISPATCH(absorb)(gradient, residual, scale);
 }
 
 void multiply(std::span<float> values, float factor) { HWY_DYNAMIC_DISPATCH(multiply)(values, factor); }

@@ -27,15 +27,6 @@ Scan scan(std::span<const float> values);
 // values <- values * factor; returns what scan() would have before.
 Scan scan_and_multiply(std::span<float> values, float factor);
 
-// Error feedback's first half, in one pass over two spans of equal length: residual <- scale * gradient + residual, and
-// the residual as it was is left in `gradient`, so that it can be put back. Returns the magnitudes of the new `residual`
-// and whether the gradient had any non-zero value. A non-finite gradient shows as `sum.finite == false`.
-struct Absorbed {
-  Magnitudes sum;
-  bool gradient_nonzero = false;
-};
-Absorbed absorb(std::span<float> gradient, std::span<float> residual, float scale);
-
 // values <- values * factor.
 void multiply(std::span<float> values, float factor);
 

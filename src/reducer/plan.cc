@@ -7,10 +7,14 @@
 namespace thinwire {
 namespace {
 
-// The grid's step within a parameter: a whole number of the compressor's units.
+// The grid's step within a parameter, as Compressor::unit() says.
 std::uint64_t chunk_elements(const Parameter& parameter, const Compressor& compressor) {
-  const std::uint64_t unit = std::max<std::uint64_t>(compressor.unit_elements(parameter), 1);
-  return std::max(unit, kChunkElements / unit * unit);
+  const Unit unit = compressor.unit();
+  if (unit == Unit::kElement) return kChunkElements;
+  // Which rows are used is told for all of a parameter at once.
+  if (unit != Unit::kSlice) return std::max<std::uint64_t>(parameter.elements(), 1);
+  const std::uint64_t slices = compressor.slice_elements(parameter);
+  return std::max(slices, kChunkElements / slices * slices);
 }
 
 class Planner {

@@ -78,7 +78,7 @@ void print_table(std::span<const CompressorInfo> rows) {
     table.add({row.name, name_of(row.aggregation), claims(row), parameters, row.description});
   }
   table.print(std::cout);
-  std::cout << "\nlinear: payloads are summed by all-reduce; gather: every worker decodes every payload.\n"
+  std::cout << "\nlinear: payloads are summed by all-reduce; gather: they are decoded one by one.\n"
                "A spec is name[:parameter=value,...]; `thinwire compressors NAME` says more about one.\n\nReferences\n";
   for (const CompressorInfo& row : rows) {
     if (row.reference.empty()) continue;

@@ -66,6 +66,13 @@ TEST(BucketHash, IsABijectionWhoseBitsAreBalanced) {
   for (const int count : ones) EXPECT_NEAR(count, 16384, 5 * 90.5);
 }
 
+std::vector<std::uint16_t> allocated(const std::vector<ClusterStatistics>& clusters, std::size_t entries, Allocation allocation,
+                                     BucketAssignment assign) {
+  std::vector<std::uint16_t> counts(clusters.size());
+  allocate_buckets(clusters, entries, allocation, assign, counts);
+  return counts;
+}
+
 std::vector<ClusterStatistics> random_clusters(std::size_t count, std::mt19937& random) {
   std::vector<ClusterStatistics> clusters(count);
   for (auto& cluster : clusters) {
@@ -85,7 +92,7 @@ TEST(AllocateBuckets, GivesAllAndOneToEach) {
     const std::size_t entries = count + random() % 3000;
     for (const Allocation allocation : kAllocations)
       for (const BucketAssignment assign : kBoth) {
-        const auto buckets = allocate_buckets(clusters, entries, allocation, assign);
+        const auto buckets = allocated(clusters, entries, allocation, assign);
         ASSERT_EQ(buckets.size(), count);
         ASSERT_EQ(std::accumulate(buckets.begin(), buckets.end(), std::size_t{0}), entries);
         const auto least = allocation == Allocation::kOptimal ? 1 : std::min<std::size_t>(10, entries / count);
@@ -98,7 +105,7 @@ TEST(AllocateBuckets, NothingIsToldApartByNothing) {
   const std::vector<ClusterStatistics> clusters(4);
   for (const Allocation allocation : kAllocations)
     for (const BucketAssignment assign : kBoth) {
-      const auto buckets = allocate_buckets(clusters, 100, allocation, assign);
+      const auto buckets = allocated(clusters, 100, allocation, assign);
       EXPECT_EQ(std::accumulate(buckets.begin(), buckets.end(), 0), 100);
     }
 }
@@ -116,10 +123,10 @@ TEST(AllocateBuckets, OptimalIsOptimal) {
     const auto clusters = random_clusters(4, random);
     const std::size_t entries = 200 + random() % 3000;
     for (const BucketAssignment assign : kBoth) {
-      auto buckets = allocate_buckets(clusters, entries, Allocation::kOptimal, assign);
+      auto buckets = allocated(clusters, entries, Allocation::kOptimal, assign);
       const double best = total_error(clusters, buckets, assign);
       for (const Allocation other : kAllocations)
-        EXPECT_LE(best, total_error(clusters, allocate_buckets(clusters, entries, other, assign), assign) * 1.001 + 1e-9);
+        EXPECT_LE(best, total_error(clusters, allocated(clusters, entries, other, assign), assign) * 1.001 + 1e-9);
       constexpr std::uint16_t kMoved = 5;
       for (std::size_t from = 0; from < 4; ++from)
         for (std::size_t to = 0; to < 4; ++to) {

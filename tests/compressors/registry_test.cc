@@ -27,11 +27,18 @@ TEST(Registry, RowsAreInOrderAndWireIdsAreUsedOnce) {
   }
 }
 
-// What the grid keeps together, and what the listing says of it, are said in two places.
-TEST(Registry, UnitsAreWhatTheGridKeepsTogether) {
-  const Parameter parameter{"p", {4, 9, 3, 3}};
-  for (const Row& row : rows())
-    EXPECT_EQ(make_compressor(row.info.name).compressor->unit_elements(parameter) == 1, row.info.unit == Unit::kElement) << row.info.name;
+// A row's unit is that of its defaults; other values may make another compressor.
+TEST(Registry, UnitsAreOfWhatIsMade) {
+  EXPECT_EQ(row_of("casq").info.unit, Unit::kElement);
+  EXPECT_EQ(row_of("omnireduce").info.unit, Unit::kRow);
+  EXPECT_EQ(row_of("gradiveq").info.unit, Unit::kSlice);
+  EXPECT_EQ(make_compressor("gradiveq:refresh=every").compressor->unit(), Unit::kParameter);
+  EXPECT_EQ(make_compressor("s2:mode=exact/casq").compressor->unit(), Unit::kRow);
+}
+
+// How payloads are combined depends on a spec's values; the listing has that of the defaults.
+TEST(Registry, RowsTellHowPayloadsOfTheirDefaultsAreCombined) {
+  for (const CompressorInfo& row : compressors()) EXPECT_EQ(make_compressor(row.name).claims.aggregation, row.aggregation) << row.name;
 }
 
 TEST(Registry, DefaultsAreAllowedAndWrittenOut) {
@@ -78,6 +85,7 @@ TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
   expect_refused("none:bits=2", {"none", "'bits'", "no parameters"});
   expect_refused("none/casq", {"none", "casq", "no further stage"});
   expect_refused("gradiveq/casq", {"gradiveq", "casq", "remembers", "followed by none, bf16, fp16, qsgd"});
+  expect_refused("s2:mode=exact/gradiveq:refresh=every", {"s2", "gradiveq", "whole parameters", "single elements"});
   expect_refused("s2:mode=exact/gradiveq", {"s2", "gradiveq", "whole slices", "followed by none, bf16, casq, fp16, qsgd"});
 }
 

@@ -100,6 +100,18 @@ void for_each_input(const Check& check) {
   }
 }
 
+// Every half, every midpoint between two, and what is next to those.
+TEST(SingleHalf, IsAsByTheDefinition) {
+  for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    expect_float(value_of_bf16(half), static_cast<float>(kBf16.decode(half)));
+    for (const std::uint32_t rest : {0U, 1U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU}) {
+      const auto value = std::bit_cast<float>(bits << 16 | rest);
+      expect_half(kBf16, bf16_of(value), value);
+    }
+  }
+}
+
 TEST_P(HalfTest, ToScalesInFloatAndRoundsOnce) {
   for_each_input([](const Format& format, const Buffer<float>& input) {
     for (const float scale : {1.0F, 0.3F}) {

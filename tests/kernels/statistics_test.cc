@@ -70,50 +70,6 @@ TEST_P(StatisticsTest, ScanSeesOneValueAtAnyPlace) {
   }
 }
 
-// What absorb() should leave, and what it should say of it.
-void expect_absorbed(const Buffer<float>& gradient, float scale) {
-  const std::size_t n = gradient.span().size();
-  const std::vector<float> residual = normal_values(n, 7);
-  std::vector<float> expected(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const float scaled = scale * gradient.span()[i];
-    expected[i] = scaled + residual[i];
-  }
-
-  Buffer<float> actual_gradient = gradient;
-  Buffer<float> actual_residual(residual, 3);
-  const Absorbed actual = absorb(actual_gradient.span(), actual_residual.span(), scale);
-
-  expect_same_bits(actual_gradient.span(), residual);
-  expect_same_bits(actual_residual.span(), expected);
-  expect_magnitudes_of(actual.sum, expected);
-  EXPECT_EQ(actual.gradient_nonzero, largest_of(gradient.span()) > 0);
-  EXPECT_TRUE(actual_gradient.untouched_before());
-  EXPECT_TRUE(actual_residual.untouched_before());
-}
-
-TEST_P(StatisticsTest, AbsorbAddsTheScaledGradientAndKeepsTheOldResidual) {
-  for (const float scale : {1.0F, 0.37F}) {
-    for_each_input(finite_contents, [scale](const Buffer<float>& gradient) { expect_absorbed(gradient, scale); });
-  }
-}
-
-TEST_P(StatisticsTest, AbsorbSeesWhatIsNotFiniteAndCanBePutBack) {
-  for_each_input(non_finite_contents, [](Buffer<float> gradient) {
-    const bool finite = all_finite(gradient.span());
-    const std::vector<float> residual = normal_values(gradient.span().size(), 7);
-    Buffer<float> absorbed(residual);
-    EXPECT_EQ(absorb(gradient.span(), absorbed.span(), 1.0F).sum.finite, finite);
-    expect_same_bits(gradient.span(), residual);
-  });
-}
-
-TEST_P(StatisticsTest, AbsorbReportsAGradientThatIsAllZeroWhateverTheResidual) {
-  Buffer<float> gradient(std::vector<float>(33, -0.0F));
-  Buffer<float> residual(normal_values(33));
-  EXPECT_FALSE(absorb(gradient.span(), residual.span(), 1.0F).gradient_nonzero);
-}
-
 TEST_P(StatisticsTest, Multiply) {
   for_each_input(finite_contents, [](Buffer<float> input) {
     std::vector<float> expected = input.elements();

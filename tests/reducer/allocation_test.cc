@@ -64,7 +64,7 @@ void fill_frame_pool() {
   for (const auto& [frame, bytes] : frames) return_frame(frame, bytes);
 }
 
-// In two workers together, once everything has been used.
+// In two workers together, once everything has been used. Trainings of clusters, one in 100 steps, do allocate: they search, and own what they find.
 int allocations_in_steady_state(const std::string& spec, int threads) {
   fill_frame_pool();
   constexpr int kSteps = 12, kWarmUp = 3;
@@ -92,7 +92,10 @@ TEST_P(Allocation, NoneInSteadyState) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feedback=on", "fp16", "casq:bits=2", "casq:bits=4,feedback=off",
-                                                              "casq:reduce=scatter", "s2:mode=auto", "s2:mode=gather", "s2:mode=split",
+                                                              "casq:reduce=scatter", "casq:bits=4,table=0.02", "casq:bits=4,table=0.02,assign=hash,reduce=scatter",
+                                                              "casq:bits=8,scope=block,precision=bf16,table=0.05,allocate=entropy", "casq:budget=2.5,table=0.02",
+                                                              "casq:bits=4,signs=apart,tail=0.05,table=0.02,allocate=entropy-centre-density",
+                                                              "qsgd:reduce=gather", "qsgd:reduce=sum", "s2:mode=auto", "s2:mode=gather", "s2:mode=split",
                                                               "s2:mode=peel,feedback=on", "s2:mode=sketch",
                                                               "s2:mode=exact/casq:bits=2", "casq:rate=1", "casq:rate=0.5,reduce=scatter", "s2:mode=exact/casq:rate=1", "sparcml", "coordinates", "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0",
                                                               "gradiveq:rate=2,learn=1,lag=0,use=100,smallest=0,feedback=on",

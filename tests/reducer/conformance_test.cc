@@ -1,6 +1,7 @@
 // Proves the claims of every registry row, for every value of its parameters' ends, worker counts, sizes and contents.
 // A new row is covered by being there: what the suite must know of it, the row says, and the suite checks from outside.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -318,6 +319,25 @@ TEST_P(Conformance, BitsFollowTheFormula) {
     EXPECT_LE(sent, claimed + 64 + 64 * std::ceil(static_cast<double>(elements) / 32768));
     if (elements == 100003 && chosen_.canonical.find('/') == std::string::npos) { EXPECT_GT(6 * sent, claimed); }
   }
+}
+
+// Few values and two workers are what those that may gather do gather.
+TEST_P(Conformance, PayloadsAreDecodedOneByOneOnlyWhereThatIsClaimed) {
+  const Layout layout = Layout::flat(40000);
+  Workers workers = make(layout, 2);
+  std::atomic<bool> apart = false;
+  for (unsigned step = 0; step < 3; ++step) {
+    Gradients gradients = make_gradients("sparse", 2, layout.elements(), step);
+    in_parallel(2, [&](int rank, Communicator& communicator) {
+      Reduction reduction = workers.reducer(rank).reduce(parameters_of(layout, gradients[static_cast<std::size_t>(rank)]));
+      while (const Collective* collective = reduction.next()) {
+        const bool arrives_apart = collective->kind == CollectiveKind::kGather || collective->kind == CollectiveKind::kScatter;
+        if (arrives_apart && collective->purpose != Purpose::kSetup) apart = true;
+        communicator.perform(*collective);
+      }
+    });
+  }
+  EXPECT_EQ(apart, claims_.aggregation == Aggregation::kGather);
 }
 
 TEST_P(Conformance, ALargeBucketOfSeveralMessages) {

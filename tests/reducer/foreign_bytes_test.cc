@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "compressors/registry.h"
 #include "reducer/reseal.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
@@ -30,12 +31,13 @@ void reduce_with_spoilt_peer(Reducer& reducer, std::vector<float>& gradient, Spo
 
 std::vector<std::string> gathering_specs() {
   std::vector<std::string> specs;
-  for (const CompressorInfo& info : compressors())
+  for (const CompressorInfo& info : compressors()) {
+    const bool chooses = std::ranges::any_of(info.parameters, [](const SpecParameter& parameter) { return parameter.name == "reduce"; });
+    const std::string spec = info.name + (chooses ? ":reduce=gather" : "");  // scatter_test.cc has the other
+    const ChosenCompressor chosen = make_compressor(spec);
     // Rows' own messages: s2_foreign_bytes_test.cc.
-    if (info.aggregation == Aggregation::kGather && info.unit != Unit::kRow) {
-      const bool chooses = std::ranges::any_of(info.parameters, [](const SpecParameter& parameter) { return parameter.name == "reduce"; });
-      specs.push_back(info.name + (chooses ? ":reduce=gather" : ""));  // scatter_test.cc has the other
-    }
+    if (chosen.claims.aggregation == Aggregation::kGather && chosen.compressor->unit() != Unit::kRow) specs.push_back(spec);
+  }
   specs.emplace_back("casq:rate=2,feedback=off,reduce=gather");
   return specs;
 }

@@ -5,8 +5,24 @@
 #include <cmath>
 #include <numeric>
 
+#include "compressors/casq/casq_chunk.h"
+
 namespace thinwire {
 namespace {
+
+// On the stack: buckets are allocated anew for every chunk, by many threads, and nothing is to wait for the heap.
+template <class T>
+struct ForClusters {
+  std::array<T, CasqChunk::kMostClusters> room{};
+  std::span<T> first(std::size_t clusters) { return std::span(room).first(clusters); }
+};
+
+// order <- the clusters by falling `key`, equal ones by their number.
+template <class Key>
+void sort_falling(std::span<std::uint16_t> order, const Key& key) {
+  std::iota(order.begin(), order.end(), std::uint16_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) != key(b) ? key(a) > key(b) : a < b; });
+}
 
 // What a further bucket saves of a cluster hashed at this load, as a share of its variance.
 double worth_at(double load) { return load < 1e-4 ? 0.5 * load * load : 1 - std::exp(-load) * (1 + load); }
@@ -27,28 +43,25 @@ double load_worth(double worth) {
   return kLeast * std::exp2((static_cast<double>(above - worths.begin()) - 1 + share) / 16);
 }
 
-// Whole numbers of at least `least` near the shares, which together make `entries`.
-std::vector<std::uint16_t> in_whole_numbers(const std::vector<double>& shares, std::size_t entries, std::size_t least) {
-  std::vector<std::uint16_t> counts(shares.size());
+// counts <- whole numbers of at least `least` near the shares, which together make `entries`.
+void in_whole_numbers(std::span<const double> shares, std::size_t entries, std::size_t least, std::span<std::uint16_t> counts) {
   std::size_t given = 0;
   for (std::size_t c = 0; c < shares.size(); ++c) {
     counts[c] = static_cast<std::uint16_t>(std::clamp(std::floor(shares[c]), static_cast<double>(least), static_cast<double>(entries)));
     given += counts[c];
   }
-  std::vector<std::size_t> order(shares.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return shares[a] - std::floor(shares[a]) > shares[b] - std::floor(shares[b]);
-  });
+  ForClusters<std::uint16_t> room;
+  const auto order = room.first(shares.size());
+  sort_falling(order, [&](std::size_t c) { return shares[c] - std::floor(shares[c]); });
   for (std::size_t i = 0; given < entries; i = (i + 1) % order.size(), ++given) ++counts[order[i]];
   for (; given > entries; --given) --*std::max_element(counts.begin(), counts.end());
-  return counts;
 }
 
-// Shares of `entries` in proportion to weights, but `least` at least.
-std::vector<double> proportional(const std::vector<double>& weights, std::size_t entries, double least) {
-  std::vector<double> shares(weights.size(), least);
-  std::vector<bool> fixed(weights.size());
+// shares <- shares of `entries` in proportion to weights, but `least` at least.
+void set_proportional(std::span<const double> weights, std::size_t entries, double least, std::span<double> shares) {
+  std::ranges::fill(shares, least);
+  ForClusters<bool> room;
+  const auto fixed = room.first(weights.size());
   for (bool again = true; again;) {
     again = false;
     double weight = 0, left = static_cast<double>(entries);
@@ -61,7 +74,6 @@ std::vector<double> proportional(const std::vector<double>& weights, std::size_t
       fixed[c] = again = true;
     }
   }
-  return shares;
 }
 
 double weight_of(const ClusterStatistics& cluster, Allocation allocation, double entries_of_its_sign) {
@@ -78,23 +90,25 @@ double weight_of(const ClusterStatistics& cluster, Allocation allocation, double
   }
 }
 
-std::vector<std::uint16_t> published(std::span<const ClusterStatistics> clusters, std::size_t entries, Allocation allocation) {
+void allocate_as_published(std::span<const ClusterStatistics> clusters, std::size_t entries, Allocation allocation,
+                           std::span<std::uint16_t> counts) {
   constexpr std::size_t kLeast = 10;
   std::array<double, 2> of_sign{};
   for (const ClusterStatistics& cluster : clusters) of_sign[cluster.centre < 0 ? 0 : 1] += cluster.entries;
-  std::vector<double> weights;
-  for (const ClusterStatistics& cluster : clusters)
-    weights.push_back(weight_of(cluster, allocation, of_sign[cluster.centre < 0 ? 0 : 1]));
+  ForClusters<double> room_for_weights, room_for_shares;
+  const auto weights = room_for_weights.first(clusters.size()), shares = room_for_shares.first(clusters.size());
+  std::ranges::transform(clusters, weights.begin(), [&](const ClusterStatistics& cluster) {
+    return weight_of(cluster, allocation, of_sign[cluster.centre < 0 ? 0 : 1]);
+  });
   const std::size_t least = std::min(kLeast, entries / clusters.size());
-  return in_whole_numbers(proportional(weights, entries, static_cast<double>(least)), entries, least);
+  set_proportional(weights, entries, static_cast<double>(least), shares);
+  in_whole_numbers(shares, entries, least, counts);
 }
 
-std::vector<std::uint16_t> fill_largest_variance(std::span<const ClusterStatistics> clusters, std::size_t entries) {
-  std::vector<std::size_t> order(clusters.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return clusters[a].variance > clusters[b].variance; });
-  std::vector<std::uint16_t> counts(clusters.size(), 1);
+void fill_largest_variance(std::span<const ClusterStatistics> clusters, std::size_t entries, std::span<std::uint16_t> counts) {
+  ForClusters<std::uint16_t> room;
+  const auto order = room.first(clusters.size());
+  sort_falling(order, [&](std::size_t c) { return clusters[c].variance; });
   std::size_t left = entries - clusters.size();
   for (const std::size_t c : order) {
     const auto wanted = static_cast<std::size_t>(std::max(0.0, clusters[c].entries - 1));
@@ -103,13 +117,14 @@ std::vector<std::uint16_t> fill_largest_variance(std::span<const ClusterStatisti
     left -= given;
   }
   counts[order.front()] = static_cast<std::uint16_t>(counts[order.front()] + left);
-  return counts;
 }
 
-std::vector<std::uint16_t> equal_worth(std::span<const ClusterStatistics> clusters, std::size_t entries) {
+void give_equal_worth(std::span<const ClusterStatistics> clusters, std::size_t entries, std::span<std::uint16_t> counts) {
   double largest = 0;
   for (const ClusterStatistics& cluster : clusters) largest = std::max(largest, cluster.variance);
-  std::vector<double> shares(clusters.size(), 1);
+  ForClusters<double> room;
+  const auto shares = room.first(clusters.size());
+  std::ranges::fill(shares, 1);
   const auto total_at = [&](double worth) {
     double total = 0;
     for (std::size_t c = 0; c < clusters.size(); ++c) {
@@ -124,7 +139,7 @@ std::vector<std::uint16_t> equal_worth(std::span<const ClusterStatistics> cluste
     const double middle = 0.5 * (low + high);
     (total_at(largest * std::exp2(middle)) > static_cast<double>(entries) ? low : high) = middle;
   }
-  return in_whole_numbers(shares, entries, 1);
+  in_whole_numbers(shares, entries, 1, counts);
 }
 
 }  // namespace
@@ -135,10 +150,11 @@ double expected_error(const ClusterStatistics& cluster, double buckets, BucketAs
   return cluster.variance * (cluster.entries - buckets * (1 - std::exp(-cluster.entries / buckets)));
 }
 
-std::vector<std::uint16_t> allocate_buckets(std::span<const ClusterStatistics> clusters, std::size_t entries,
-                                            Allocation allocation, BucketAssignment assign) {
-  if (allocation != Allocation::kOptimal) return published(clusters, entries, allocation);
-  return assign == BucketAssignment::kRank ? fill_largest_variance(clusters, entries) : equal_worth(clusters, entries);
+void allocate_buckets(std::span<const ClusterStatistics> clusters, std::size_t entries, Allocation allocation,
+                      BucketAssignment assign, std::span<std::uint16_t> counts) {
+  if (allocation != Allocation::kOptimal) return allocate_as_published(clusters, entries, allocation, counts);
+  if (assign == BucketAssignment::kRank) return fill_largest_variance(clusters, entries, counts);
+  give_equal_worth(clusters, entries, counts);
 }
 
 BucketWalk::BucketWalk(std::span<const std::uint8_t> codes, std::span<const std::uint16_t> buckets, BucketAssignment assign)

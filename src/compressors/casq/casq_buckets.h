@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "compressors/casq/casq_options.h"
 
@@ -24,12 +23,13 @@ struct ClusterStatistics {
 
 double expected_error(const ClusterStatistics& cluster, double buckets, BucketAssignment assign);
 
-// Every cluster gets a bucket at least, and all together `entries`. Published weights give each 10 at least, if there are so
-// many. Pre: entries >= clusters.size(), and below 65,536.
-std::vector<std::uint16_t> allocate_buckets(std::span<const ClusterStatistics> clusters, std::size_t entries,
-                                            Allocation allocation, BucketAssignment assign);
+// counts <- each cluster's buckets: one at least, and all together `entries`. Published weights give each 10 at least, if there are so
+// many. Pre: entries >= clusters.size(), and below 65,536; at most 256 clusters.
+void allocate_buckets(std::span<const ClusterStatistics> clusters, std::size_t entries, Allocation allocation,
+                      BucketAssignment assign, std::span<std::uint16_t> counts);
 
-// 32 random-looking bits for the entry with this number in its chunk (a bijection: no two entries have the same).
+// 32 random-looking bits for the entry with this number in its chunk. No two entries have the same, which half of what
+// kernels::mix() returns does not promise; and the format of messages depends on it.
 constexpr std::uint32_t hash_of(std::uint32_t entry) {
   std::uint32_t x = entry * 0x9E3779B9u + 0x7F4A7C15u;
   x = (x ^ (x >> 16)) * 0x21F0AAADu;

@@ -1,28 +1,23 @@
 #include "compressors/casq/casq_chunk.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "kernels/half.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
 
-constexpr std::uint16_t kLargestBfloat16 = 0x7F7F;  // finite
+constexpr int kLargestBf16 = 0x7F7F;  // finite
 
-// To nearest, ties to even; what would become infinite becomes the largest finite number.
-std::uint16_t to_bfloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFF;
-  const std::uint32_t rounded = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
-  return static_cast<std::uint16_t>(sign | std::min<std::uint32_t>(rounded, kLargestBfloat16));
+// What would become infinite becomes the largest finite number.
+std::uint16_t to_finite_bf16(float value) {
+  const std::uint16_t half = kernels::bf16_of(value);
+  return static_cast<std::uint16_t>((half & 0x8000) | std::min(half & 0x7FFF, kLargestBf16));
 }
-
-float from_bfloat16(std::uint16_t half) { return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16); }
 
 }  // namespace
 
@@ -43,9 +38,9 @@ void CasqChunk::write_table(std::span<float> table, std::span<std::byte> bytes) 
     return;
   }
   for (std::size_t i = 0; i < table.size(); ++i) {
-    const std::uint16_t half = to_bfloat16(table[i]);
+    const std::uint16_t half = to_finite_bf16(table[i]);
     std::memcpy(bytes.data() + i * sizeof half, &half, sizeof half);
-    table[i] = from_bfloat16(half);
+    table[i] = kernels::value_of_bf16(half);
   }
 }
 
@@ -57,12 +52,12 @@ void CasqChunk::read_table(std::span<const std::byte> bytes, std::span<float> ta
   for (std::size_t i = 0; i < table.size(); ++i) {
     std::uint16_t half;
     std::memcpy(&half, bytes.data() + i * sizeof half, sizeof half);
-    table[i] = from_bfloat16(half);
+    table[i] = kernels::value_of_bf16(half);
   }
 }
 
-std::uint16_t CasqChunk::rounded_scale(float scale) { return to_bfloat16(scale); }
-float CasqChunk::scale_of(std::uint16_t rounded) { return from_bfloat16(rounded); }
+std::uint16_t CasqChunk::rounded_scale(float scale) { return to_finite_bf16(scale); }
+float CasqChunk::scale_of(std::uint16_t rounded) { return kernels::value_of_bf16(rounded); }
 
 float CasqChunk::scale(std::span<const std::byte> scales, std::size_t block) {
   std::uint16_t rounded;

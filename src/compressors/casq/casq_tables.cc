@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <vector>
 
 #include "compressors/casq/casq_buckets.h"
 #include "core/scratch.h"
@@ -18,6 +17,7 @@ namespace thinwire {
 namespace {
 
 using Counts = std::array<std::uint16_t, CasqChunk::kMostClusters>;
+using Statistics = std::array<ClusterStatistics, CasqChunk::kMostClusters>;
 
 template <class Byte>
 std::span<const std::uint8_t> unpacked(const CasqChunk& chunk, const CasqChunk::Parts<Byte>& parts, const TableRoom& room) {
@@ -38,9 +38,9 @@ float scale_at(const CasqChunk::Parts<Byte>& parts, std::size_t entry) {
 }
 
 // Bits of a cluster's values, told apart by sign, octave and sixteenth of it.
-void measure_entropy(std::span<const float> values, std::span<const std::uint8_t> codes, std::span<ClusterStatistics> clusters) {
+void measure_entropy(std::span<const float> values, std::span<const std::uint8_t> codes, std::span<std::uint32_t> bins,
+                     std::span<ClusterStatistics> clusters) {
   constexpr int kBinShift = 19, kBinBits = 13;
-  std::vector<std::uint32_t> bins(values.size());
   for (std::size_t i = 0; i < values.size(); ++i)
     bins[i] = static_cast<std::uint32_t>(codes[i]) << kBinBits | std::bit_cast<std::uint32_t>(values[i]) >> kBinShift;
   std::sort(bins.begin(), bins.end());
@@ -53,10 +53,9 @@ void measure_entropy(std::span<const float> values, std::span<const std::uint8_t
   }
 }
 
-std::vector<ClusterStatistics> statistics_of(std::span<const float> values, std::span<const std::uint8_t> codes,
-                                             std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts,
-                                             bool with_entropy) {
-  std::vector<ClusterStatistics> clusters(centres.size());
+// Without the entropies.
+void measure_clusters(std::span<const float> values, std::span<const std::uint8_t> codes, std::span<const float> centres,
+                      const CasqChunk::Parts<std::byte>& parts, std::span<ClusterStatistics> clusters) {
   for (std::size_t c = 0; c < centres.size(); ++c) clusters[c].centre = static_cast<double>(centres[c]);
   for (std::size_t i = 0; i < values.size(); ++i) {
     ClusterStatistics& cluster = clusters[codes[i]];
@@ -66,19 +65,18 @@ std::vector<ClusterStatistics> statistics_of(std::span<const float> values, std:
   }
   for (ClusterStatistics& cluster : clusters)
     if (cluster.entries > 0) cluster.variance /= cluster.entries;
-  if (with_entropy) measure_entropy(values, codes, clusters);
-  return clusters;
 }
 
 }  // namespace
 
 std::size_t TableRoom::bytes(const CasqChunk& chunk) {
-  return chunk.entries() * (2 * sizeof(double) + sizeof(float)) + chunk.elements();
+  return chunk.entries() * (2 * sizeof(double) + sizeof(float)) + chunk.elements() * (sizeof(std::uint32_t) + sizeof(std::uint8_t));
 }
 
 TableRoom::TableRoom(const CasqChunk& chunk, std::span<std::byte> room)
     : sums(carve<double>(room, chunk.entries())), weights(carve<double>(room, chunk.entries())),
-      table(carve<float>(room, chunk.entries())), codes(carve<std::uint8_t>(room, chunk.elements())) {}
+      table(carve<float>(room, chunk.entries())), bins(carve<std::uint32_t>(room, chunk.elements())),
+      codes(carve<std::uint8_t>(room, chunk.elements())) {}
 
 float scaled(float entry, float scale) {
   constexpr float kLargest = std::numeric_limits<float>::max();
@@ -88,9 +86,14 @@ float scaled(float entry, float scale) {
 void write_tables(const CasqChunk& chunk, const CasqOptions& options, std::span<const float> values,
                   std::span<const float> centres, const CasqChunk::Parts<std::byte>& parts, const TableRoom& room) {
   const auto codes = unpacked(chunk, parts, room);
+  Statistics room_for_statistics{};
+  const auto clusters = std::span(room_for_statistics).first(centres.size());
+  measure_clusters(values, codes, centres, parts, clusters);
   const bool by_entropy = options.allocate != Allocation::kOptimal && options.allocate != Allocation::kDensity;
-  const auto counts = allocate_buckets(statistics_of(values, codes, centres, parts, by_entropy), chunk.entries(),
-                                       options.allocate, options.assign);
+  if (by_entropy) measure_entropy(values, codes, room.bins, clusters);
+  Counts room_for_counts;
+  const auto counts = std::span(room_for_counts).first(centres.size());
+  allocate_buckets(clusters, chunk.entries(), options.allocate, options.assign, counts);
   std::memcpy(parts.counts.data(), counts.data(), parts.counts.size());
 
   std::ranges::fill(room.sums, 0.0);

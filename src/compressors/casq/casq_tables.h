@@ -19,6 +19,7 @@ struct TableRoom {
 
   std::span<double> sums, weights;  // of each bucket
   std::span<float> table;
+  std::span<std::uint32_t> bins;  // of each entry, to encode by entropy
   std::span<std::uint8_t> codes;  // of each entry
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/bytes.h"
 #include "kernels/aligned.h"
+#include "kernels/hash.h"
 #include "kernels/linear_algebra.h"
 #include "kernels/products.h"
 #include "kernels/statistics.h"
@@ -27,9 +28,7 @@ struct Header {
 
 // Numbers in (-1, 1), the same on every worker.
 float scattered(std::size_t i) {
-  std::uint64_t bits = (i + 1) * 0x9e3779b97f4a7c15u;
-  bits = (bits ^ (bits >> 31)) * 0xbf58476d1ce4e5b9u;
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
+  return static_cast<float>(static_cast<std::int32_t>(kernels::mix(i) >> 32)) * 0x1p-31f;
 }
 
 // In several sums, which the compiler can add to at once.

@@ -18,7 +18,7 @@ constexpr std::uint64_t kLongChunk = 4 * kChunkElements;
 Gradiveq::Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next)
     : options_(options), flush_(flush), next_(std::move(next)) {}
 
-std::uint64_t Gradiveq::unit_elements(const Parameter& parameter) const {
+std::uint64_t Gradiveq::slice_elements(const Parameter& parameter) const {
   std::uint64_t line = 1;
   for (const Axis axis : axes_for(parameter, options_.axis))
     line = std::lcm(line, static_cast<std::uint64_t>(Slices(parameter, axis, options_.slice).line()));

@@ -38,7 +38,8 @@ class Gradiveq : public Compressor {
   Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::uint64_t unit_elements(const Parameter& parameter) const override;
+  Unit unit() const override { return Unit::kSlice; }
+  std::uint64_t slice_elements(const Parameter& parameter) const override;
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
   bool needs_preparation(std::uint64_t steps) const override { return options_.schedule.swaps(steps); }
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;

@@ -1,7 +1,5 @@
 #include "compressors/gradiveq/gradiveq_follow.h"
 
-#include <algorithm>
-
 #include "compressors/gradiveq/blas_agreement.h"
 #include "compressors/gradiveq/follow_message.h"
 #include "compressors/gradiveq/followed_basis.h"
@@ -11,8 +9,6 @@ namespace thinwire {
 
 GradiveqFollow::GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next)
     : options_(options), next_(std::move(next)) {}
-
-std::uint64_t GradiveqFollow::unit_elements(const Parameter& parameter) const { return std::max<std::uint64_t>(parameter.elements(), 1); }
 
 std::unique_ptr<CompressorMemory> GradiveqFollow::make_memory(const Parameter& parameter) const {
   return std::make_unique<FollowedBasis>(parameter, options_);

@@ -42,7 +42,7 @@ class GradiveqFollow : public Compressor {
   GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::uint64_t unit_elements(const Parameter& parameter) const override;
+  Unit unit() const override { return Unit::kParameter; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
   // Whether workers' OpenBLAS has the same kernels, once.
   bool needs_preparation(std::uint64_t steps) const override { return steps == 0; }

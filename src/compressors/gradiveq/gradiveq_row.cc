@@ -67,7 +67,6 @@ Row gradiveq_row() {
               .description = "slices projected on their principal components, which all workers share",
               .wire_id = Gradiveq::kWireId,
               .aggregation = Aggregation::kLinear,
-              .unit = Unit::kSlice,
               .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"};
   row.sends = Sends::kPassingElements;
   row.info.parameters = {

@@ -36,6 +36,10 @@ Row qsgd_row() {
                                                 .travel = travel_of(values.choice("reduce")),
                                                 .feedback = values.choice("feedback") == "on"});
   };
+  row.claims = [](const SpecValues& values, Claims claims) {
+    if (values.choice("reduce") == "sum") claims.aggregation = Aggregation::kLinear;
+    return claims;
+  };
   row.trials.further = {"bits=2,feedback=on,reduce=scatter", "bits=5,feedback=on,reduce=sum"};
   return row;
 }

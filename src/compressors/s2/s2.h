@@ -47,7 +47,7 @@ class S2 : public Compressor {
   S2(const S2Options& options, std::unique_ptr<const Compressor> carrier);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::uint64_t unit_elements(const Parameter& parameter) const override { return parameter.elements(); }
+  Unit unit() const override { return Unit::kRow; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
   void plan_step(std::span<CompressorMemory*> memories) const override;
   bool chooses_by_link() const override { return options_.mode == S2Mode::kAuto || (carrier_ && carrier_->chooses_by_link()); }

@@ -15,6 +15,7 @@ SpecParameter block(const char* default_value, double minimum) {
 
 Claims s2_claims(const SpecValues& values, Claims claims) {
   const S2Mode mode = s2_mode_of(values.choice("mode"));
+  if (mode == S2Mode::kExact || mode == S2Mode::kPeel || mode == S2Mode::kSketch) claims.aggregation = Aggregation::kLinear;
   // With feedback, rows that cannot be read off are estimated.
   claims.lossless = mode == S2Mode::kPeel ? values.choice("feedback") != "on" : mode != S2Mode::kSketch;
   // A chain of subtractions adds up what each of them rounds.
@@ -38,9 +39,8 @@ Row s2_row() {
   row.info = {.name = "s2",
               .description = "S2 Reducer: rows that are not zero, found by a bitmap and summed, gathered, peeled or sketched",
               .wire_id = S2::kWireId,
-              .aggregation = Aggregation::kLinear,
+              .aggregation = Aggregation::kGather,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "arXiv 2110.02140; ICASSP 2022"};
   row.sends = Sends::kElements;
   row.info.parameters = {
@@ -74,7 +74,6 @@ Row coordinates_row() {
               .lossless = true,
               .unbiased = true,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "what PyTorch's backends do to sum sparse tensors"};
   row.info.parameters = {block("0", 0)};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
@@ -92,11 +91,10 @@ Row omnireduce_row() {
   row.info = {.name = "omnireduce",
               .description = "blocks that are not zero, sent to their owners, who send the sums to all",
               .wire_id = 34,
-              .aggregation = Aggregation::kLinear,
+              .aggregation = Aggregation::kGather,
               .lossless = true,
               .unbiased = true,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "OmniReduce: Fei et al., SIGCOMM 2021"};
   row.info.parameters = {block("256", 1)};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
@@ -116,7 +114,6 @@ Row sparcml_row() {
               .lossless = true,
               .unbiased = true,
               .contractive = true,
-              .unit = Unit::kRow,
               .reference = "SparCML: Renggli et al., SC 2019, SSAR_Split_allgather and DSAR"};
   row.make = [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<SparCml>(); };
   row.claims = split_claims;

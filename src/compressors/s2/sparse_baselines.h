@@ -14,7 +14,7 @@ class Coordinates : public Compressor {
   // block: 0 for rows of the first dimension, else entries of a row.
   explicit Coordinates(std::uint64_t block) : block_(block) {}
   Exchange exchange(Work& work, Context& context) const override;
-  std::uint64_t unit_elements(const Parameter& parameter) const override { return parameter.elements(); }
+  Unit unit() const override { return Unit::kRow; }
 
  private:
   std::uint64_t block_;
@@ -29,7 +29,7 @@ class SparCml : public Compressor {
   static constexpr std::uint8_t kWireId = 35;
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::uint64_t unit_elements(const Parameter& parameter) const override { return parameter.elements(); }
+  Unit unit() const override { return Unit::kRow; }
 };
 
 }  // namespace thinwire

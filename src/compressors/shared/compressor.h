@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "core/exchange.h"
 #include "core/work.h"
+#include "thinwire/registry.h"
 
 namespace thinwire {
 
@@ -24,8 +25,11 @@ class Compressor {
   // Whether what it does depends on the link, which should then be measured (Reducer::measure_link).
   virtual bool chooses_by_link() const { return false; }
 
-  // Elements that must stay together: the grid's chunks are whole units, the last one of a parameter apart. At least 1.
-  virtual std::uint64_t unit_elements(const Parameter& /*parameter*/) const { return 1; }
+  // What it cannot encode in parts. The grid's chunks are elements, whole parameters, also where units are rows, or as many slices as
+  // slice_elements() says, the last chunk of a parameter apart.
+  virtual Unit unit() const { return Unit::kElement; }
+  // Asked if units are slices.
+  virtual std::uint64_t slice_elements(const Parameter& /*parameter*/) const { return 1; }
 
   // For compressors that remember something of a parameter beyond the residual; else null.
   virtual std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const { return nullptr; }

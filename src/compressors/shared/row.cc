@@ -6,6 +6,7 @@ namespace thinwire {
 
 Claims operator&(const Claims& sender, const Claims& carrier) {
   Claims both;
+  both.aggregation = sender.aggregation == Aggregation::kGather ? sender.aggregation : carrier.aggregation;
   both.lossless = sender.lossless && carrier.lossless;
   both.unbiased = sender.unbiased && carrier.unbiased;
   both.contractive = sender.contractive && carrier.contractive;

@@ -26,6 +26,7 @@ enum class Sends : std::uint8_t {
 // What a spec claims. Tests prove it from outside, and need to know nothing else of a row. At first it is what the row's info says, and what
 // nearly all rows claim; a row's claims() says where specs differ.
 struct Claims {
+  Aggregation aggregation = Aggregation::kLinear;
   bool lossless = false, unbiased = false, contractive = false;  // as in CompressorInfo
   // With residuals, or without loss: the values of all workers are their mean, times the workers, and what is left in their residuals.
   bool conserves = true;
@@ -49,7 +50,7 @@ struct Trials {
 };
 
 struct Row {
-  CompressorInfo info = {};  // takes_stage follows from `sends`
+  CompressorInfo info = {};  // takes_stage follows from `sends`, and unit from what is made with default values
   Sends sends = Sends::kNothing;
   // `next` is null unless the row sends something and a stage follows. Throws ArgumentError for values that do not go together.
   MadeCompressor (*make)(const SpecValues& values, MadeCompressor next) = nullptr;
