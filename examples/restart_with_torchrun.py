@@ -49,7 +49,7 @@ for step in range(first, options.steps):
     loss.backward()
     optimizer.step()
     if (step + 1) % 10 == 0:
-        state_of_all = attachment.state_dict(all_ranks=True)  # on every worker
+        state_of_all = attachment.state_dict(all_ranks=True, to=0)  # on every worker
         if rank == 0:
             torch.save({"step": step + 1, "model": model.module.state_dict(), "thinwire": state_of_all}, f"{file}.new")
             os.replace(f"{file}.new", file)  # whole, or not there

@@ -23,7 +23,7 @@ class Thinwire(lightning.Callback):
             print(f"rank {trainer.global_rank} resumes at step {trainer.global_step}", flush=True)
 
     def state_dict(self):
-        return self.attachment.state_dict(all_ranks=True)  # Lightning asks on every worker
+        return self.attachment.state_dict(all_ranks=True, to=0)  # Lightning asks on every worker, and saves on rank 0
 
     def load_state_dict(self, state):
         self.saved = state  # comes before the model is wrapped

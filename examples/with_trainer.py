@@ -26,7 +26,7 @@ class Thinwire(TrainerCallback):
             print(f"rank {args.process_index} resumes at step {state.global_step}", flush=True)
 
     def on_save(self, args, state, control, **_):
-        state_of_all = self.attachment.state_dict(all_ranks=True)  # on every worker
+        state_of_all = self.attachment.state_dict(all_ranks=True, to=0)  # on every worker
         if state.is_world_process_zero:
             torch.save(state_of_all, self.file(args, state))
 

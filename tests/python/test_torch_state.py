@@ -2,6 +2,7 @@
 
 import io
 import tempfile
+from unittest import mock
 
 import pytest
 import thinwire
@@ -157,6 +158,39 @@ def check_who_saves():
                 attachment.all_ranks.load_state_dict(wrong)
 
 
+def check_receiver():
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = ddp()
+    with attached(model) as attachment:
+        train(model, 2, rank)
+        of_all = saved(attachment.state_dict(all_ranks=True))
+        for to in range(world_size):
+            with mock.patch.object(dist, "all_gather_object", side_effect=AssertionError("the state of all on every worker")):
+                state = attachment.state_dict(all_ranks=True, to=to)
+            assert saved(state) == of_all if rank == to else state is None
+        for wrong in (-1, world_size, True, "0", 0.0):
+            with pytest.raises(thinwire.ArgumentError, match=f"to = {wrong!r}; allowed: a rank .* from 0 to {world_size - 1}, or None"):
+                attachment.state_dict(all_ranks=True, to=wrong)
+        for all_ranks in (None, False):
+            with pytest.raises(thinwire.ArgumentError, match=f"to = 0 with all_ranks = {all_ranks}; allowed: with all_ranks=True"):
+                attachment.state_dict(all_ranks=all_ranks, to=0)
+
+
+def check_receiver_in_a_part_of_the_world():
+    """Ranks are those of the model's group, whichever the workers have in the world."""
+    group = dist.new_group([1, 2])
+    if dist.get_rank() == 0:
+        return
+    model = ddp(process_group=group)
+    with attached(model) as attachment:
+        train(model, 2, dist.get_rank())
+        state = attachment.state_dict(all_ranks=True, to=1)
+        assert (state is None) == (dist.get_rank() == 1)
+        if state is not None:
+            assert [one["rank"] for one in state["ranks"]] == [0, 1]
+            attachment.load_state_dict(state)
+
+
 def save_distributed(folder):
     model = ddp()
     with attached(model) as attachment:
@@ -204,6 +238,17 @@ def continue_with_fewer(state, mean):
 
 def test_one_workers_state_is_never_taken_for_the_whole():
     pool(2).run(check_who_saves)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_one_worker_alone_may_get_the_state_of_all(world_size):
+    pool(world_size).run(check_receiver)
+
+
+def test_who_gets_the_state_is_a_rank_of_the_models_group():
+    workers = WorkerPool(3)  # its own, since a group that some workers are not in cannot be taken back
+    workers.run(check_receiver_in_a_part_of_the_world)
+    assert workers.close() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("world_size", [3, 2, 1])

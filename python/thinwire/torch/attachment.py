@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, overload
 
 import torch
 import torch.distributed as dist
@@ -97,20 +97,28 @@ class Attachment:
         specs = sorted(set(self._reducer.compressors))
         return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {', '.join(specs)}", self.stats())
 
-    def state_dict(self, *, all_ranks: bool | None = None) -> dict[str, Any]:
+    @overload
+    def state_dict(self, *, all_ranks: bool | None = None, to: None = None) -> dict[str, Any]: ...
+    @overload
+    def state_dict(self, *, all_ranks: bool | None = None, to: int) -> dict[str, Any] | None: ...
+
+    def state_dict(self, *, all_ranks: bool | None = None, to: int | None = None) -> dict[str, Any] | None:
         """What training must remember to continue: residuals, compressors' memories, steps.
 
         all_ranks=True: all workers call this together, and each gets the state of all, so that one of them can save it; it also
-        loads into another number of workers. all_ranks=False: this worker's own, which nobody else can load; every worker must
-        save its own. Workers that are not alone must say which. torch.load(weights_only=True) reads both.
+        loads into another number of workers. With to=RANK, of the model's process group and the same on all workers, that one alone
+        gets it; the others get None and hold no more than their own. all_ranks=False: this worker's own, which nobody else can load; every
+        worker must save its own. Workers that are not alone must say which. torch.load(weights_only=True) reads both.
 
         Not during a backward pass; after one that failed, it waits until no lane waits for a peer any more, and what failed has
-        left no trace. Raises StateError.
+        left no trace. Raises StateError, and ArgumentError for a ``to`` that is no such rank.
         """
+        if to is not None:
+            self._check_receiver(to, all_ranks)
         if all_ranks is None and self._world_size > 1:
             raise _native.StateError(
                 f"each of the {self._world_size} workers has residuals of its own, and a checkpoint of one of them would lose the "
-                "others'. Call state_dict(all_ranks=True) on all workers and save what one of them gets; or save "
+                "others'. Call state_dict(all_ranks=True) on all workers and save what one of them gets (with to=0 rank 0 alone); or save "
                 "state_dict(all_ranks=False) on every worker in a file of its own; or give attachment.all_ranks to what saves by itself "
                 "(torch.distributed.checkpoint, accelerate)"
             )
@@ -120,8 +128,12 @@ class Attachment:
         if not all_ranks:
             return own
         states: list[Any] = [None] * self._world_size
-        dist.all_gather_object(states, own, group=self._group)
-        return checkpoint.pack_all(states)
+        if to is None:
+            dist.all_gather_object(states, own, group=self._group)
+            return checkpoint.pack_all(states)
+        receives = to == self._rank
+        dist.gather_object(own, states if receives else None, dst=dist.get_global_rank(self._group, to), group=self._group)
+        return checkpoint.pack_all(states) if receives else None
 
     @property
     def all_ranks(self) -> AllRanksState:
@@ -175,6 +187,14 @@ class Attachment:
         model = self._model()
         if model is not None and model.process_group is not self._group:
             raise _native.StateError("the model has another process group than when thinwire was attached; close() and attach() again")
+
+    def _check_receiver(self, to: Any, all_ranks: bool | None) -> None:
+        if not all_ranks:
+            raise _native.ArgumentError(f"to = {to!r} with all_ranks = {all_ranks!r}; allowed: with all_ranks=True, which gathers states")
+        if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < self._world_size:
+            raise _native.ArgumentError(
+                f"to = {to!r}; allowed: a rank of the model's process group, from 0 to {self._world_size - 1}, or None for every worker"
+            )
 
     def _enter_step(self) -> None:
         """With the first bucket of a backward pass."""

@@ -24,16 +24,26 @@ class HostStage:
         """
         return nullcontext(bucket) if bucket.device.type == "cpu" else self._copied(bucket, ready)
 
+    def on_device(self, bucket: torch.Tensor) -> AbstractContextManager[object]:
+        """For what a lane does on the bucket's device itself: on the stage's stream, not behind the backward pass. At the end it is
+        done, so that no stream has to wait for another."""
+        return nullcontext() if bucket.device.type == "cpu" else self._streamed(bucket.device)
+
+    @contextmanager
+    def _streamed(self, device: torch.device) -> Iterator[torch.cuda.Stream]:
+        stream = self._stream(device)
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            yield stream
+            stream.synchronize()
+
     @contextmanager
     def _copied(self, bucket: torch.Tensor, ready: torch.cuda.Event | None) -> Iterator[torch.Tensor]:
-        stream = self._stream(bucket.device)
-        with torch.cuda.device(bucket.device), torch.cuda.stream(stream):
+        with self._streamed(bucket.device) as stream:  # whose end also frees the pinned memory for the next bucket
             stream.wait_event(ready)
             host = self._pinned_like(bucket)
             host.copy_(bucket)  # returns when the elements have arrived
             yield host
             bucket.copy_(host)
-            stream.synchronize()  # the pinned memory serves the next bucket
 
     def _stream(self, device: torch.device) -> torch.cuda.Stream:
         if device not in self._streams:

@@ -140,7 +140,9 @@ class Lane:
                 # A capsule, as Tensor.__dlpack__() takes longer than the reducer for a small bucket.
                 self.run(job.reducer.reduce(to_dlpack(bucket), job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
-            job.sparse.take_mean()
+            # Whole before wait() returns: release() and void means come before DDP waits for the future, and perhaps on another stream.
+            with self._stage.on_device(job.bucket):
+                job.sparse.take_mean()
 
     def run(self, reduction: _native.Reduction) -> None:
         """In the caller's thread."""

@@ -56,4 +56,6 @@ class SparseBucket:
         """Once the step has ended: until then the reducer may want to see its means. Of one that failed nothing is used again."""
         if committed and self._used is not None:
             self._rows()[self._used] = 0
+            if self._used.is_cuda:  # memory of the lane's stream, which must not have it again before this one has read it
+                self._used.record_stream(torch.cuda.current_stream(self._used.device))
             self._forms.give_back(self._parameter, self._dense)
