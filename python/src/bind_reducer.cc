@@ -47,9 +47,9 @@ Bytes view(nb::handle owner, std::span<std::byte> bytes, ElementType type) {
 }
 
 // A reduction and the bucket that it works on, if any, which lives as long.
-class BucketReduction {
+class HeldReduction {
  public:
-  BucketReduction(std::optional<Bucket> bucket, Reduction reduction)
+  HeldReduction(std::optional<Bucket> bucket, Reduction reduction)
       : bucket_(std::move(bucket)), reduction_(std::move(reduction)) {}
 
   std::optional<Collective> next() {
@@ -84,7 +84,7 @@ std::vector<ParameterGradient> cut(const Layout& layout, const Bucket& bucket, c
   return gradients;
 }
 
-BucketReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uint32_t>& parameters, int lane,
+HeldReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uint32_t>& parameters, int lane,
                        double loss_scale) {
   const std::vector<ParameterGradient> gradients = cut(reducer.layout(), bucket, parameters);
   Reduction reduction = [&] {
@@ -186,10 +186,10 @@ void bind_reducer(nb::module_& module) {
         return view(self, collective.result, collective.type);
       }, "A flat array over the memory for what \"gather\" and \"scatter\" bring; empty for the others.");
 
-  nb::class_<BucketReduction>(module, "Reduction", "A bucket's way to its mean.")
-      .def("next", &BucketReduction::next, nb::keep_alive<0, 1>(),
+  nb::class_<HeldReduction>(module, "Reduction", "A bucket's way to its mean.")
+      .def("next", &HeldReduction::next, nb::keep_alive<0, 1>(),
            "The next collective to perform; None when the bucket holds the mean, or after close(). Releases the GIL.")
-      .def("close", &BucketReduction::close,
+      .def("close", &HeldReduction::close,
            "Ends what is unfinished, and fails its step. Not to be left to the destructor: an exception's traceback keeps this object.");
 
   module.def("choose_lanes",
@@ -211,7 +211,7 @@ void bind_reducer(nb::module_& module) {
       .def("end_step", &Reducer::end_step, nb::call_guard<nb::gil_scoped_release>(),
            "False if the step has failed; buckets must stay where they are until then.")
       .def("fail_step", &Reducer::fail_step, "What belongs to the step and travels otherwise is not finite, as all workers know.")
-      .def("measure_link", [](Reducer& self, int lane) { return BucketReduction(std::nullopt, self.measure_link(lane)); },
+      .def("measure_link", [](Reducer& self, int lane) { return HeldReduction(std::nullopt, self.measure_link(lane)); },
            nb::arg("lane"), nb::keep_alive<0, 1>(),
            "A reduction of nothing that finds out what the link can do; by all workers, before anything else is reduced.")
       .def_prop_ro("link", &link_of, "(bytes a second, seconds a round), or None where it was not measured.")

@@ -12,6 +12,7 @@
 
 #include "compressors/rate_chunk_reference.h"
 #include "kernels/every_target.h"
+#include "sanitized.h"
 #include "thinwire/errors.h"
 
 namespace thinwire::casq {
@@ -85,8 +86,10 @@ std::vector<Content> contents(std::size_t n) {
   return all;
 }
 
-const std::vector<std::size_t> kLengths = {0, 1, 7, 63, 64, 65, 127, 128, 129, 200, 4097, 32767, 32768};
-constexpr float kSteps[] = {kernels::kLeastStep, 1e-3F, 0.1F, 1, 7, 1e4F, kernels::kLargestStep};
+const std::vector<std::size_t> kLengths = testing::kSanitized ? std::vector<std::size_t>{0, 1, 65, 129, 4097, 32768}
+                                                     : std::vector<std::size_t>{0, 1, 7, 63, 64, 65, 127, 128, 129, 200, 4097, 32767, 32768};
+const std::vector<float> kSteps = testing::kSanitized ? std::vector{kernels::kLeastStep, 0.1F, kernels::kLargestStep}
+                                             : std::vector{kernels::kLeastStep, 1e-3F, 0.1F, 1.0F, 7.0F, 1e4F, kernels::kLargestStep};
 
 template <class Check>
 void for_each_input(const Check& check) {

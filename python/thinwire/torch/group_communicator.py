@@ -22,14 +22,14 @@ class Collective(Protocol):
 class GroupCommunicator:
     """Performs collectives in place on host memory, blocking until they are done.
 
-    All workers of the group call perform() with matching collectives in the same order. ``stage``: the device whose
+    All workers of the group call perform() with matching collectives in the same order. ``device``: the device whose
     tensors the backend wants; where it is not the host, bytes go there and back. Raises what the backend raises.
     """
 
-    def __init__(self, group: dist.ProcessGroup, stage: torch.device | None = None):
+    def __init__(self, group: dist.ProcessGroup, device: torch.device | None = None):
         self.group = group
         self._world_size = dist.get_world_size(group)
-        self._stage = stage or stage_of(group)
+        self._device = device or device_of(group)
         self._has_or = any(backend in dist.get_backend_config(group) for backend in _BACKENDS_WITH_OR)
 
     def perform(self, collective: Collective) -> None:
@@ -60,11 +60,11 @@ class GroupCommunicator:
         self._all_reduce(torch.view_as_real(tensor) if tensor.is_complex() else tensor, dist.ReduceOp.SUM)
 
     def _all_reduce(self, data: torch.Tensor, operation: dist.ReduceOp) -> None:
-        staged = self._staged(data)
+        moved = self._on_device(data)
         options = dist.AllreduceOptions()
         options.reduceOp = operation
-        self.group.allreduce([staged], options).wait()  # dist.all_reduce() is slower by half as much again
-        _copy_back(data, staged)
+        self.group.allreduce([moved], options).wait()  # dist.all_reduce() is slower by half as much again
+        _copy_back(data, moved)
 
     def _max(self, data: torch.Tensor) -> None:
         if not data.is_floating_point():
@@ -85,30 +85,30 @@ class GroupCommunicator:
             data.bitwise_or_(words)
 
     def _gather(self, result: torch.Tensor, data: torch.Tensor) -> None:
-        staged = self._room_for(result)
-        _all_gather(staged, self._staged(data), group=self.group)
-        _copy_back(result, staged)
+        moved = self._room_for(result)
+        _all_gather(moved, self._on_device(data), group=self.group)
+        _copy_back(result, moved)
 
     def _scatter(self, result: torch.Tensor, data: torch.Tensor) -> None:
-        staged = self._room_for(result)
-        dist.all_to_all_single(staged, self._staged(data), group=self.group)
-        _copy_back(result, staged)
+        moved = self._room_for(result)
+        dist.all_to_all_single(moved, self._on_device(data), group=self.group)
+        _copy_back(result, moved)
 
     def _broadcast(self, data: torch.Tensor, root: int) -> None:
-        staged = self._staged(data)
-        dist.broadcast(staged, src=dist.get_global_rank(self.group, root), group=self.group)
-        _copy_back(data, staged)
+        moved = self._on_device(data)
+        dist.broadcast(moved, src=dist.get_global_rank(self.group, root), group=self.group)
+        _copy_back(data, moved)
 
-    def _staged(self, host: torch.Tensor) -> torch.Tensor:
+    def _on_device(self, host: torch.Tensor) -> torch.Tensor:
         """Where the backend can read it; the same tensor where that is the host."""
-        return host.to(self._stage)
+        return host.to(self._device)
 
     def _room_for(self, host: torch.Tensor) -> torch.Tensor:
         """Where the backend can write what _copy_back() then brings to ``host``."""
-        return host if self._stage.type == "cpu" else torch.empty_like(host, device=self._stage)
+        return host if self._device.type == "cpu" else torch.empty_like(host, device=self._device)
 
 
-def stage_of(group: dist.ProcessGroup) -> torch.device:
+def device_of(group: dist.ProcessGroup) -> torch.device:
     """The device whose tensors the group's backend takes: the host where it can, else the current CUDA device."""
     config = dist.get_backend_config(group)
     return torch.device("cpu") if "cpu:" in config else torch.device("cuda", torch.cuda.current_device())
@@ -125,7 +125,7 @@ def from_ordered_keys(keys: torch.Tensor) -> torch.Tensor:
     return torch.where(keys < 0, keys ^ _GREATEST, keys).view(torch.float32)
 
 
-def _copy_back(host: torch.Tensor, staged: torch.Tensor) -> None:
+def _copy_back(host: torch.Tensor, moved: torch.Tensor) -> None:
     """Copies to the host unless the memory is the same. From a device, copy_() waits for what the device still does."""
-    if staged is not host:
-        host.copy_(staged)
+    if moved is not host:
+        host.copy_(moved)

@@ -18,7 +18,7 @@ from torch.utils.dlpack import to_dlpack
 
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
-from thinwire.torch.host_stage import HostStage, ready_event
+from thinwire.torch.host_copies import HostCopies, ready_event
 from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.plain_sums import PlainSums
 from thinwire.torch.sparse_bucket import SparseBucket
@@ -93,7 +93,7 @@ class Lane:
         self.group: dist.ProcessGroup | None = group
         self._communicator: GroupCommunicator | None = GroupCommunicator(group)
         self._failure = failure
-        self._stage = HostStage()
+        self._copies = HostCopies()
         self._jobs: queue.SimpleQueue[BucketJob | Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"thinwire-lane-{index}", daemon=True)
         self._thread.start()
@@ -131,7 +131,7 @@ class Lane:
 
     def _average(self, job: BucketJob) -> None:
         self._failure.check()
-        with self._stage.on_host(job.bucket, job.ready) as bucket:
+        with self._copies.on_host(job.bucket, job.ready) as bucket:
             if job.is_plain:
                 self._perform("sum", lambda: self._plain_sums.average(bucket, self._communicator))
                 if not _is_finite(bucket):
@@ -141,7 +141,7 @@ class Lane:
                 self.run(job.reducer.reduce(to_dlpack(bucket), job.parameters, self.index, job.loss_scale))
         if job.sparse is not None:
             # Whole before wait() returns: release() and void means come before DDP waits for the future, and perhaps on another stream.
-            with self._stage.on_device(job.bucket):
+            with self._copies.on_device(job.bucket):
                 job.sparse.take_mean()
 
     def run(self, reduction: _native.Reduction) -> None:

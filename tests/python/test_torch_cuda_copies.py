@@ -6,7 +6,7 @@ from unittest import mock
 
 import torch
 from thinwire.torch import lanes
-from thinwire.torch.host_stage import HostStage, ready_event
+from thinwire.torch.host_copies import HostCopies, ready_event
 from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 
 
@@ -69,13 +69,13 @@ def pretended_cuda(log):
 
 def test_cuda_buckets_travel_through_pinned_memory_in_order():
     log = []
-    stage = HostStage()
+    copies = HostCopies()
     with ExitStack() as pretences:
         for pretence in pretended_cuda(log):
             pretences.enter_context(pretence)
         for size in (6, 4):
             bucket = PretendedBucket(torch.arange(float(size)), log)
-            with stage.on_host(bucket, "ready") as host:
+            with copies.on_host(bucket, "ready") as host:
                 assert host.tolist() == list(range(size))
                 host.mul_(2)
             assert bucket.elements.tolist() == [2.0 * i for i in range(size)]
@@ -83,7 +83,7 @@ def test_cuda_buckets_travel_through_pinned_memory_in_order():
     assert log == [way[0], "pin 6", *way[1:], *way]  # pinned once
 
 
-def test_the_mean_of_a_sparse_bucket_is_taken_on_the_stages_stream_and_whole_for_every_other():
+def test_the_mean_of_a_sparse_bucket_is_taken_on_the_lanes_stream_and_whole_for_every_other():
     log = []
 
     @contextmanager
@@ -93,7 +93,7 @@ def test_the_mean_of_a_sparse_bucket_is_taken_on_the_stages_stream_and_whole_for
         log.append("leave")
 
     lane = object.__new__(lanes.Lane)
-    lane.index, lane._failure, lane._stage, lane.run = 0, lanes.Failure(), HostStage(), lambda reduction: log.append("reduce")
+    lane.index, lane._failure, lane._copies, lane.run = 0, lanes.Failure(), HostCopies(), lambda reduction: log.append("reduce")
     job = SimpleNamespace(
         is_plain=False, bucket=PretendedBucket(torch.arange(4.0), log), parameters=[0], loss_scale=1.0, ready="ready",
         sparse=SimpleNamespace(take_mean=lambda: log.append("take mean")), reducer=SimpleNamespace(reduce=lambda *_: None),
@@ -129,5 +129,5 @@ def test_rows_that_a_lane_has_found_are_kept_until_they_are_cleared():
 def test_host_buckets_are_not_copied():
     bucket = torch.arange(3.0)
     assert ready_event(bucket) is None
-    with HostStage().on_host(bucket, None) as host:
+    with HostCopies().on_host(bucket, None) as host:
         assert host is bucket

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 
-class HostStage:
+class HostCopies:
     """Gives a lane its buckets in host memory; those that are there already are not copied.
 
     CUDA buckets travel through pinned memory, on a stream of their own, so that the backward pass goes on meanwhile.
@@ -25,7 +25,7 @@ class HostStage:
         return nullcontext(bucket) if bucket.device.type == "cpu" else self._copied(bucket, ready)
 
     def on_device(self, bucket: torch.Tensor) -> AbstractContextManager[object]:
-        """For what a lane does on the bucket's device itself: on the stage's stream, not behind the backward pass. At the end it is
+        """For what a lane does on the bucket's device itself: on the copies' stream, not behind the backward pass. At the end it is
         done, so that no stream has to wait for another."""
         return nullcontext() if bucket.device.type == "cpu" else self._streamed(bucket.device)
 
