@@ -18,9 +18,18 @@ enum class Aggregation : std::uint8_t {
 // The smallest part of a parameter that a compressor can encode without seeing the rest.
 enum class Unit : std::uint8_t { kElement, kRow, kSlice, kParameter };
 
-// "linear" or "gather"; "element", "row", "slice" or "parameter".
+// What kind of compressor it is.
+enum class Family : std::uint8_t {
+  kFloats,       // shorter floats, or none shorter
+  kLevels,       // every entry becomes a level
+  kProjections,  // several entries become fewer
+  kRows,         // what is zero does not travel
+};
+
+// "linear" or "gather"; "element", "row", "slice" or "parameter"; "floats", "levels", "projections" or "rows".
 const char* name_of(Aggregation aggregation);
 const char* name_of(Unit unit);
+const char* name_of(Family family);
 
 struct SpecParameter {
   std::string name;
@@ -36,7 +45,9 @@ struct SpecParameter {
 
 struct CompressorInfo {
   std::string name;
-  std::string description;
+  Family family = Family::kFloats;
+  std::string description;  // a title of at most 34 characters, a colon, and more
+  std::string bits;         // that an entry takes, for people: "1 to 8", "used rows"
   std::uint8_t wire_id = 0;  // permanent, and first byte of every gathered payload
   std::uint8_t wire_version = 1;
   Aggregation aggregation = Aggregation::kLinear;  // with default values

@@ -44,7 +44,9 @@ nb::dict row_of(const CompressorInfo& info) {
   for (const SpecParameter& parameter : info.parameters) parameters.append(row_of(parameter));
   nb::dict row;
   row["name"] = info.name;
+  row["family"] = name_of(info.family);
   row["description"] = info.description;
+  row["bits"] = info.bits;
   row["wire_id"] = info.wire_id;
   row["wire_version"] = info.wire_version;
   row["aggregation"] = name_of(info.aggregation);

@@ -85,6 +85,20 @@ const Row& row_of(const std::string& name) {
 
 const char* name_of(Aggregation aggregation) { return aggregation == Aggregation::kLinear ? "linear" : "gather"; }
 
+const char* name_of(Family family) {
+  switch (family) {
+    case Family::kFloats:
+      return "floats";
+    case Family::kLevels:
+      return "levels";
+    case Family::kProjections:
+      return "projections";
+    case Family::kRows:
+      return "rows";
+  }
+  throw Error("a family without a name");
+}
+
 const char* name_of(Unit unit) {
   switch (unit) {
     case Unit::kElement:

@@ -29,6 +29,9 @@ std::string claims(const CompressorInfo& row) {
   return text.empty() ? "-" : text;
 }
 
+// What is lossless is all of it.
+std::string short_claims(const CompressorInfo& row) { return row.lossless ? "lossless" : claims(row); }
+
 ordered_json parameter_json(const SpecParameter& parameter) {
   ordered_json json = {{"name", parameter.name}, {"help", parameter.help}, {"allowed", parameter.allowed()}};
   if (parameter.kind == SpecParameter::Kind::kChoice) {
@@ -53,7 +56,9 @@ ordered_json row_json(const CompressorInfo& row) {
   ordered_json parameters = ordered_json::array();
   for (const SpecParameter& parameter : row.parameters) parameters.push_back(parameter_json(parameter));
   return {{"name", row.name},
+          {"family", name_of(row.family)},
           {"description", row.description},
+          {"bits", row.bits},
           {"wire_id", row.wire_id},
           {"wire_version", row.wire_version},
           {"aggregation", name_of(row.aggregation)},
@@ -66,25 +71,19 @@ ordered_json row_json(const CompressorInfo& row) {
           {"reference", row.reference}};
 }
 
+std::string title_of(const CompressorInfo& row) { return row.description.substr(0, row.description.find(':')); }
+
+// A line each, by family.
 void print_table(std::span<const CompressorInfo> rows) {
-  Table table({{"compressor", 10}, {"combined by", 11}, {"claims", 11}, {"parameter=default (allowed)", 34},
-               {"description", 26}});
-  for (const CompressorInfo& row : rows) {
-    std::string parameters;
-    for (const SpecParameter& parameter : row.parameters)
-      parameters += (parameters.empty() ? "" : "\n") + parameter.name + '=' + parameter.default_value + " (" +
-                    parameter.allowed() + ')';
-    if (parameters.empty()) parameters = "-";
-    table.add({row.name, name_of(row.aggregation), claims(row), parameters, row.description});
+  Table table({{"compressor", 14}, {"bits", 12}, {"combined by", 11}, {"claims", 21}, {"what it is", 34}});
+  for (const Family family : {Family::kFloats, Family::kLevels, Family::kProjections, Family::kRows}) {
+    table.add({name_of(family), "", "", "", ""});
+    for (const CompressorInfo& row : rows)
+      if (row.family == family) table.add({"  " + row.name, row.bits, name_of(row.aggregation), short_claims(row), title_of(row)});
   }
   table.print(std::cout);
-  std::cout << "\nlinear: payloads are summed by all-reduce; gather: they are decoded one by one.\n"
-               "A spec is name[:parameter=value,...]; `thinwire compressors NAME` says more about one.\n\nReferences\n";
-  for (const CompressorInfo& row : rows) {
-    if (row.reference.empty()) continue;
-    for (const std::string& line : wrap(row.name + ": " + row.reference, kLineWidth - 2))
-      std::cout << "  " << line << '\n';
-  }
+  std::cout << "\nbits: of an entry. linear: payloads are summed; gather: they are decoded one by one, or may be.\n"
+               "A spec is name[:parameter=value,...]; `thinwire compressors NAME` tells its parameters and paper.\n";
 }
 
 void print_in_full(const CompressorInfo& row) {

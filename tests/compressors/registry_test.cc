@@ -23,7 +23,8 @@ TEST(Registry, RowsAreInOrderAndWireIdsAreUsedOnce) {
   for (const CompressorInfo& row : rows) {
     EXPECT_TRUE(ids.insert(row.wire_id).second) << row.name;
     EXPECT_NE(row.wire_id, 0) << row.name;
-    EXPECT_FALSE(row.description.empty() || row.reference.empty()) << row.name;
+    EXPECT_FALSE(row.reference.empty() || row.bits.empty()) << row.name;
+    EXPECT_LE(row.description.find(':'), 34U) << row.name;  // its title fits into the listing
   }
 }
 

@@ -14,7 +14,7 @@ import torch
 from thinwire import _native
 
 ROW_KEYS = {
-    "name", "description", "wire_id", "wire_version", "aggregation", "lossless", "unbiased", "contractive", "unit",
+    "name", "family", "description", "bits", "wire_id", "wire_version", "aggregation", "lossless", "unbiased", "contractive", "unit",
     "takes_stage", "parameters", "reference",
 }  # fmt: skip
 

@@ -95,7 +95,9 @@ Claims claims(const SpecValues& values, Claims claims) {
 Row casq_row() {
   Row row;
   row.info = {.name = "casq",
-              .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step",
+              .family = Family::kLevels,
+              .description = "cluster-aware sketch quantization: 2^bits clusters a parameter, means of this step; or entropy-coded levels",
+              .bits = "0.05 to 8",
               .wire_id = Casq::kWireId,
               .wire_version = Casq::kWireVersion,
               .aggregation = Aggregation::kGather,

@@ -64,7 +64,9 @@ Row gradiveq_row() {
                            "as long as they use";
   Row row;
   row.info = {.name = "gradiveq",
-              .description = "slices projected on their principal components, which all workers share",
+              .family = Family::kProjections,
+              .description = "GradiVeQ, principal components: of slices, which are projected on those that all workers share",
+              .bits = "32 / ratio",
               .wire_id = Gradiveq::kWireId,
               .aggregation = Aggregation::kLinear,
               .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"};

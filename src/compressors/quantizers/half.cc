@@ -117,7 +117,9 @@ Claims fp16_claims(const SpecValues& /*values*/, Claims claims) {
 Row half_row(const char* name, const char* description, std::uint8_t wire_id, ElementType type) {
   Row row;
   row.info = {.name = name,
+              .family = Family::kFloats,
               .description = description,
+              .bits = "16",
               .wire_id = wire_id,
               .aggregation = Aggregation::kLinear,
               // Beyond 65504 binary16 is infinite, and what is below its least value becomes 0.
@@ -135,11 +137,11 @@ Row half_row(const char* name, const char* description, std::uint8_t wire_id, El
 }  // namespace
 
 Row bf16_row() {
-  return half_row("bf16", "values rounded to bfloat16 (8 exponent, 7 fraction bits), summed", 2, ElementType::kBfloat16);
+  return half_row("bf16", "bfloat16: values rounded to 8 exponent and 7 fraction bits, summed", 2, ElementType::kBfloat16);
 }
 
 Row fp16_row() {
-  return half_row("fp16", "values rounded to binary16 (5 exponent, 10 fraction bits), divided first, summed", 3,
+  return half_row("fp16", "binary16: values rounded to 5 exponent and 10 fraction bits, divided first, summed", 3,
                   ElementType::kFloat16);
 }
 

@@ -83,7 +83,9 @@ Exchange None::exchange(Work& work, Context& context) const {
 Row none_row() {
   Row row;
   row.info = {.name = "none",
+              .family = Family::kFloats,
               .description = "no compression: float32 values, summed",
+              .bits = "32",
               .wire_id = 1,
               .aggregation = Aggregation::kLinear,
               .lossless = true,

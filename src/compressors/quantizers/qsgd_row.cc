@@ -15,7 +15,9 @@ Qsgd::Travel travel_of(const std::string& text) {
 Row qsgd_row() {
   Row row;
   row.info = {.name = "qsgd",
-              .description = "values rounded at random to 2^bits - 1 evenly spaced levels, unbiased",
+              .family = Family::kLevels,
+              .description = "QSGD, even levels at random: 2^bits - 1 levels, to which values are rounded without bias",
+              .bits = "2 to 8",
               .wire_id = Qsgd::kWireId,
               .wire_version = Qsgd::kWireVersion,
               .aggregation = Aggregation::kGather,

@@ -37,7 +37,9 @@ Claims split_claims(const SpecValues& /*values*/, Claims claims) {
 Row s2_row() {
   Row row;
   row.info = {.name = "s2",
-              .description = "S2 Reducer: rows that are not zero, found by a bitmap and summed, gathered, peeled or sketched",
+              .family = Family::kRows,
+              .description = "S2 Reducer, rows by a bitmap: those that are not zero are summed, gathered, peeled or sketched",
+              .bits = "used rows",
               .wire_id = S2::kWireId,
               .aggregation = Aggregation::kGather,
               .contractive = true,
@@ -68,7 +70,9 @@ Row s2_row() {
 Row coordinates_row() {
   Row row;
   row.info = {.name = "coordinates",
+              .family = Family::kRows,
               .description = "all-gather of coordinates: every row that is not zero, with its number in 64 bits",
+              .bits = "used rows",
               .wire_id = Coordinates::kWireId,
               .aggregation = Aggregation::kGather,
               .lossless = true,
@@ -89,7 +93,9 @@ Row coordinates_row() {
 Row omnireduce_row() {
   Row row;
   row.info = {.name = "omnireduce",
-              .description = "blocks that are not zero, sent to their owners, who send the sums to all",
+              .family = Family::kRows,
+              .description = "OmniReduce, blocks: those that are not zero go to their owners, who send the sums to all",
+              .bits = "used blocks",
               .wire_id = 34,
               .aggregation = Aggregation::kGather,
               .lossless = true,
@@ -108,7 +114,9 @@ Row omnireduce_row() {
 Row sparcml_row() {
   Row row;
   row.info = {.name = "sparcml",
-              .description = "sparse all-reduce of single entries, split and gathered, that turns dense where that is shorter",
+              .family = Family::kRows,
+              .description = "SparCML, sparse all-reduce: of single entries, split and gathered; it turns dense where that is shorter",
+              .bits = "used entries",
               .wire_id = SparCml::kWireId,
               .aggregation = Aggregation::kGather,
               .lossless = true,
