@@ -6,13 +6,14 @@
 
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
+#include "sanitized.h"
 
 namespace thinwire::testing {
 namespace {
 
-constexpr std::size_t kMatrix = 300 * 200, kSmall = 77 + 1 + 1000;
+constexpr std::size_t kMatrix = 100 * 90, kSmall = 77 + 1 + 1000;
 
-Layout layout() { return Layout({{"small", {77}}, {"matrix", {300, 200}}, {"one", {1}}, {"other", {1000}}}); }
+Layout layout() { return Layout({{"small", {77}}, {"matrix", {100, 90}}, {"one", {1}}, {"other", {1000}}}); }
 
 Link link_of(double bytes_per_second, double round_seconds) {
   return {.bytes_per_second = bytes_per_second, .round_seconds = round_seconds};
@@ -32,7 +33,7 @@ std::span<const float> matrix_of(const std::vector<float>& gradient) { return st
 class Riding : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Riding, SumsInRankOrderInTheRoundsOfTheOther) {
-  for (const int count : {1, 2, 3, 5}) {
+  for (const int count : kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 5}) {
     const Link slow_rounds = link_of(1e9, 1e-3);
     Workers together(layout(), count, options(GetParam(), slow_rounds)), apart(layout(), count, options(GetParam(), slow_rounds));
     for (unsigned step = 0; step < 3; ++step) {
@@ -81,7 +82,7 @@ TEST_P(Riding, ANanInTheOtherEndsTheStepToo) {
 }
 
 TEST_P(Riding, BytesAreCounted) {
-  Workers with(layout(), 4, options(GetParam())), without(Layout({{"matrix", {300, 200}}}), 4, options(GetParam()));
+  Workers with(layout(), 4, options(GetParam())), without(Layout({{"matrix", {100, 90}}}), 4, options(GetParam()));
   Gradients all = make_gradients("laplace", 4, layout().elements()), matrices = make_gradients("laplace", 4, kMatrix);
   for (std::size_t rank = 0; rank < 4; ++rank) std::ranges::copy(matrix_of(all[rank]), matrices[rank].begin());
   with.step(all);
