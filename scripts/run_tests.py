@@ -136,8 +136,7 @@ def fuzz(options):
 
 
 def python(options):
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", f"--junit-xml={RESULTS}/python.xml",
-               "--numprocesses", JOBS, "--dist", "loadgroup"]
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", f"--junit-xml={RESULTS}/python.xml"]
     command += ["-k", options.pattern] if options.pattern else []
     command += ["-m", "not slow"] if options.quick else []
     status = subprocess.run(command, cwd=ROOT).returncode
