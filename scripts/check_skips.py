@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 OUTCOMES = ("passed", "failed", "skipped")
-SHARD = r"_test/\d+$"  # what ctest calls a share of a GoogleTest program's cases, which reports them itself if it comes so far
+SHARD = "_test/[0-9]+$"  # what ctest calls a share of a GoogleTest program's cases, which reports them itself if it comes so far; a pattern for both
 
 
 def read_allowed(path):

@@ -26,7 +26,7 @@ SHARD_SECONDS = 1200  # more than any share of a program's tests takes, under a 
 THREADED_ROOMS = ["core", "communicators", "reducer"]  # whose C++ tests the thread sanitizer is for,
 # but not numerics, which take it half an hour and share between threads only what the others do too
 UNTHREADED = ["Conformance", "Lossless", "EveryAxis", "RateError", "RateFeedback", "FollowFeedback", "S2Sketch", "S2Peel", "Casq.", "Scatter.",
-              "AutoChooses", "Bits.", "State.", "Riding", "S2Pairs"]
+              "AutoChooses", "Bits.", "State."]
 GTEST_REPORTS = "*_test-*.xml"  # tests/CMakeLists.txt
 PASSED = "[       OK ]"  # in their output, behind a line that says what begins
 

@@ -85,7 +85,7 @@ std::vector<ParameterGradient> cut(const Layout& layout, const Bucket& bucket, c
 }
 
 HeldReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uint32_t>& parameters, int lane,
-                       double loss_scale) {
+                     double loss_scale) {
   const std::vector<ParameterGradient> gradients = cut(reducer.layout(), bucket, parameters);
   Reduction reduction = [&] {
     nb::gil_scoped_release released;

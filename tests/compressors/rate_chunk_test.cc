@@ -87,9 +87,9 @@ std::vector<Content> contents(std::size_t n) {
 }
 
 const std::vector<std::size_t> kLengths = testing::kSanitized ? std::vector<std::size_t>{0, 1, 65, 129, 4097, 32768}
-                                                     : std::vector<std::size_t>{0, 1, 7, 63, 64, 65, 127, 128, 129, 200, 4097, 32767, 32768};
+                                                              : std::vector<std::size_t>{0, 1, 7, 63, 64, 65, 127, 128, 129, 200, 4097, 32767, 32768};
 const std::vector<float> kSteps = testing::kSanitized ? std::vector{kernels::kLeastStep, 0.1F, kernels::kLargestStep}
-                                             : std::vector{kernels::kLeastStep, 1e-3F, 0.1F, 1.0F, 7.0F, 1e4F, kernels::kLargestStep};
+                                                      : std::vector{kernels::kLeastStep, 1e-3F, 0.1F, 1.0F, 7.0F, 1e4F, kernels::kLargestStep};
 
 template <class Check>
 void for_each_input(const Check& check) {
