@@ -1,8 +1,28 @@
 """What every Python test shares. Time limits are in pyproject.toml."""
 
 import os
+from pathlib import Path
+
+from xdist.scheduler import LoadFileScheduling
 
 # Several workers share few cores, and torch's own threads would fight over them. It counts only before torch is
 # imported, and for the processes that tests start.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = "1"
+
+# Files whose tests make networks, or start torchrun on its usual port: one after the other, and first, as they take longest.
+NETWORKS = ("test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_readme")
+
+
+class FilesSideBySide(LoadFileScheduling):
+    def _split_scope(self, nodeid):
+        file = super()._split_scope(nodeid)
+        return "networks" if Path(file).stem in NETWORKS else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return FilesSideBySide(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in NETWORKS)

@@ -120,7 +120,7 @@ TEST(Riders, OfHalvesKeepTheirType) {
 }
 
 // Rounds of one step, beyond those of the matrix alone.
-std::uint64_t further_rounds(const std::string& spec, int count, std::uint64_t small, Link link) {
+std::uint64_t further_rounds(const std::string& spec, int count, std::int64_t small, Link link) {
   const auto taken = [&](const Layout& layout) {
     Workers workers(layout, count, options(spec, link));
     Gradients gradients = make_gradients("normal", count, layout.elements());

@@ -80,7 +80,10 @@ ValueDensity ValueDensity::mirrored() const {
 ValueDensity ValueDensity::above(double value) const { return mirrored().below(-value).mirrored(); }
 
 ValueDensity::Moments ValueDensity::up_to(double value) const {
-  const auto after = std::partition_point(bins_.begin(), bins_.end(), [value](const Bin& bin) { return bin.high <= value; });
+  return up_to(value, std::partition_point(bins_.begin(), bins_.end(), [value](const Bin& bin) { return bin.high <= value; }));
+}
+
+ValueDensity::Moments ValueDensity::up_to(double value, std::vector<Bin>::const_iterator after) const {
   Moments moments = prefix_[static_cast<std::size_t>(after - bins_.begin())];
   if (after == bins_.end() || value <= after->low) return moments;
   const double width = value - after->low, centre = 0.5 * (value + after->low);
@@ -91,13 +94,11 @@ ValueDensity::Moments ValueDensity::up_to(double value) const {
   return moments;
 }
 
-ValueDensity::Moments ValueDensity::between(double low, double high) const {
-  const Moments begin = up_to(low), end = up_to(high);
-  return {end.weight - begin.weight, end.first - begin.first, end.second - begin.second};
-}
+ValueDensity::Moments ValueDensity::between(double low, double high) const { return up_to(high) - up_to(low); }
 
-double ValueDensity::mean(double low, double high) const {
-  const Moments moments = between(low, high);
+double ValueDensity::mean(double low, double high) const { return mean(between(low, high), low, high); }
+
+double ValueDensity::mean(const Moments& moments, double low, double high) const {
   if (moments.weight > 1e-9 * weight()) return std::clamp(moments.first / moments.weight, low, high);
   return 0.5 * (low + high);
 }
@@ -124,10 +125,15 @@ std::vector<double> ValueDensity::many_boundaries(int k) const {
   std::vector<double> means(static_cast<std::size_t>(k));
   for (int round = 0; round < kRounds; ++round) {
     double low = bins_.front().low;
+    Moments below;
+    auto after = bins_.begin();  // boundaries ascend, so it only advances
     for (std::size_t i = 0; i < means.size(); ++i) {
       const double high = i < boundaries.size() ? boundaries[i] : bins_.back().high;
-      means[i] = mean(low, high);
+      while (after != bins_.end() && after->high <= high) ++after;
+      const Moments above = up_to(high, after);
+      means[i] = mean(above - below, low, high);
       low = high;
+      below = above;
     }
     for (std::size_t i = 0; i < boundaries.size(); ++i) boundaries[i] = 0.5 * (means[i] + means[i + 1]);
   }

@@ -43,9 +43,13 @@ class ValueDensity {
  private:
   struct Moments {
     double weight = 0, first = 0, second = 0;
+    Moments operator-(const Moments& other) const { return {weight - other.weight, first - other.first, second - other.second}; }
   };
   Moments up_to(double value) const;
+  // after: the first bin that ends above the value.
+  Moments up_to(double value, std::vector<Bin>::const_iterator after) const;
   Moments between(double low, double high) const;
+  double mean(const Moments& moments, double low, double high) const;  // of what lies between the two
 
   std::vector<Bin> bins_;
   std::vector<Moments> prefix_;  // of the bins before each, and of all
