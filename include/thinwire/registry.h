@@ -22,11 +22,13 @@ enum class Unit : std::uint8_t { kElement, kRow, kSlice, kParameter };
 enum class Family : std::uint8_t {
   kFloats,       // shorter floats, or none shorter
   kLevels,       // every entry becomes a level
+  kSigns,        // every entry becomes its sign
+  kRotations,    // every entry of a rotated chunk becomes a level
   kProjections,  // several entries become fewer
   kRows,         // what is zero does not travel
 };
 
-// "linear" or "gather"; "element", "row", "slice" or "parameter"; "floats", "levels", "projections" or "rows".
+// "linear" or "gather"; "element", "row", "slice" or "parameter"; the names of families are those of the values.
 const char* name_of(Aggregation aggregation);
 const char* name_of(Unit unit);
 const char* name_of(Family family);

@@ -10,12 +10,22 @@
   ROW(bf16)                \
   ROW(casq)                \
   ROW(coordinates)         \
+  ROW(dorefa)              \
+  ROW(eden)                \
+  ROW(efsign)              \
   ROW(fp16)                \
+  ROW(fp8)                 \
   ROW(gradiveq)            \
+  ROW(int)                 \
+  ROW(mxfp4)               \
+  ROW(natural)             \
+  ROW(nuqsgd)              \
   ROW(omnireduce)          \
+  ROW(onebit)              \
   ROW(qsgd)                \
   ROW(s2)                  \
   ROW(sparcml)             \
+  ROW(terngrad)            \
   /* the end */
 
 namespace thinwire {
@@ -91,6 +101,10 @@ const char* name_of(Family family) {
       return "floats";
     case Family::kLevels:
       return "levels";
+    case Family::kSigns:
+      return "signs";
+    case Family::kRotations:
+      return "rotations";
     case Family::kProjections:
       return "projections";
     case Family::kRows:

@@ -32,6 +32,12 @@ struct ClusterSums {
 ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
                    std::span<std::byte> packed);
 
+// The code of a value is the number of one of the two levels that it lies between, such that the expectation of that level is the value,
+// to 2^-24 of their distance; of the outermost level for what lies beyond. levels: ascending, 2 to 2^bits of them. words[i] decides, by its
+// upper 24 bits. Pre: values finite.
+void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const std::uint32_t> words,
+                     std::span<std::byte> packed);
+
 // table: 2^bits entries. out[i] = table[code i]; out[i] += table[code i].
 void look_up(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);
 void look_up_add(std::span<const std::byte> packed, int bits, std::span<const float> table, std::span<float> out);

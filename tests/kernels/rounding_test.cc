@@ -1,7 +1,9 @@
 #include "kernels/rounding.h"
 
+#include <bit>
 #include <cmath>
 
+#include "kernels/codes.h"
 #include "kernels/every_target.h"
 #include "kernels/fields.h"
 #include "kernels/inputs.h"
@@ -109,6 +111,33 @@ TEST(FieldsTest, SpoiltWordsStayWithinTheLimit) {
   std::vector<std::int32_t> words = {-1, 0x7fffffff, 0x12345678}, levels(3);
   take_field(words, {4, 7, 33}, 33 << 4, levels);
   for (const std::int32_t level : levels) EXPECT_LE(std::abs(level), 33);
+}
+
+// Uneven levels of any number; values between them, on them and beyond them.
+TEST_P(RoundingTest, BetweenAnyLevelsTheUpperOneWhereTheDrawnNumberIsBelowTheShare) {
+  for (const std::size_t n : kSizes)
+    for (const std::size_t count : {2, 3, 4, 7, 16, 31, 256}) {
+      if (n > 5000 && count > 4) continue;
+      std::vector<float> levels;
+      for (std::size_t i = 0; i < count; ++i) levels.push_back(-1.0F + static_cast<float>(i * i) / 100 + static_cast<float>(i) / 8);
+      std::vector<float> values = normal_values(n);
+      for (std::size_t i = 0; i < n; i += 3) values[i] = levels[i % count];
+      const std::vector<std::uint32_t> words = words_for(n);
+      const auto bits = static_cast<int>(std::bit_width(count - 1));
+      Buffer<std::byte> packed(packed_bytes(n, bits), 1);
+      assign_randomly(values, levels, bits, words, packed.span());
+      std::vector<std::uint8_t> codes(n);
+      unpack(packed.span(), bits, codes);
+      for (std::size_t i = 0; i < n; ++i) {
+        std::size_t below = 0;
+        while (below + 1 < count && values[i] >= levels[below + 1]) ++below;
+        const float inverse_gap = below + 1 < count ? 1 / (levels[below + 1] - levels[below]) : 0;
+        const float share = (values[i] - levels[below]) * inverse_gap;
+        const std::size_t expected = below + (static_cast<float>(words[i] >> 8) * 0x1p-24F < share ? 1 : 0);
+        ASSERT_EQ(codes[i], expected) << values[i] << " among " << count << " levels, " << i << " of " << n;
+        if (i % 3 == 0) { ASSERT_EQ(levels[codes[i]], values[i]); }
+      }
+    }
 }
 
 }  // namespace

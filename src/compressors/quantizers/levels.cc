@@ -1,0 +1,185 @@
+#include "compressors/quantizers/levels.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/scratch.h"
+#include "kernels/codes.h"
+#include "kernels/rounding.h"
+#include "kernels/statistics.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
+constexpr int kExponentBias = 127;
+
+// Between two neighbours: what is above it belongs to the upper one.
+float threshold_between(float low, float high, bool middle_is_high) {
+  const float middle = 0.5f * low + 0.5f * high;
+  return middle_is_high ? std::nextafter(middle, -kInfinite) : middle;
+}
+
+std::vector<float> thresholds_between(const std::vector<float>& levels) {
+  const auto zero = std::ranges::find(levels, 0.0f);
+  std::vector<float> thresholds;
+  for (std::size_t i = 0; i + 1 < levels.size(); ++i) {
+    const bool high_is_even = zero != levels.end() && (static_cast<std::ptrdiff_t>(i + 1) - (zero - levels.begin())) % 2 == 0;
+    thresholds.push_back(threshold_between(levels[i], levels[i + 1], high_is_even));
+  }
+  return thresholds;
+}
+
+double standard_deviation(std::span<const float> values) {
+  double sum = 0, squares = 0;
+  for (const float value : values) {
+    sum += static_cast<double>(value);
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  }
+  const auto n = static_cast<double>(values.size());
+  return std::sqrt(std::max(0.0, squares / n - sum / n * (sum / n)));
+}
+
+// values <- values / unit, also where its reciprocal would be infinite. Pre: |values| is not 2^25 times larger.
+void divide(std::span<float> values, float unit) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  if (unit < kLeast) {
+    kernels::multiply(values, 0x1p100F);
+    unit *= 0x1p100F;
+  }
+  kernels::multiply(values, 1 / unit);
+}
+
+double mean_magnitude(std::span<const float> values) {
+  const kernels::Magnitudes magnitudes = kernels::measure(values);
+  const auto n = static_cast<double>(values.size());
+  if (std::isfinite(magnitudes.sum_abs)) return static_cast<double>(magnitudes.sum_abs) / n;
+  double sum = 0;
+  for (const float value : values) sum += std::abs(static_cast<double>(value));
+  return sum / n;
+}
+
+}  // namespace
+
+Levels::Levels(const Options& options)
+    : options_(options), bits_(static_cast<int>(std::bit_width(options.levels.size() - 1))), outermost_(options.levels.back()), table_(options.levels),
+      thresholds_(thresholds_between(options.levels)) {
+  table_.resize(std::size_t{1} << bits_, outermost_);
+  thresholds_.resize(table_.size() - 1, kInfinite);
+}
+
+// What is sent times the outermost level must be finite.
+float Levels::unit_of(std::span<const float> bucket) const {
+  const float largest = kernels::scan(bucket).largest;
+  if (largest == 0) return 0;
+  constexpr double kLeast = std::numeric_limits<float>::denorm_min(), kMost = 0.999 * std::numeric_limits<float>::max();
+  double norm = static_cast<double>(largest);
+  if (options_.norm == Norm::kPowerOfTwo) return std::ldexp(1.0f, std::max(std::ilogb(largest) - std::ilogb(outermost_), -kExponentBias));
+  if (options_.norm == Norm::kEuclidean) norm = std::sqrt(kernels::squared_norm(bucket));
+  if (options_.norm == Norm::kMeanMagnitude) norm = mean_magnitude(bucket);
+  if (options_.clip > 0) norm = std::min(norm, options_.clip * standard_deviation(bucket));
+  return static_cast<float>(std::max(std::min(norm, kMost) / static_cast<double>(outermost_), kLeast));
+}
+
+void Levels::write_unit(float unit, std::span<std::byte> units, std::size_t bucket) const {
+  if (options_.norm == Norm::kPowerOfTwo)
+    units[bucket] = unit == 0 ? std::byte{0} : static_cast<std::byte>(std::ilogb(unit) + kExponentBias);
+  else
+    std::memcpy(units.data() + bucket * sizeof unit, &unit, sizeof unit);
+}
+
+float Levels::read_unit(std::span<const std::byte> units, std::size_t bucket) const {
+  if (options_.norm == Norm::kPowerOfTwo) return std::ldexp(1.0f, std::to_integer<int>(units[bucket]) - kExponentBias);
+  float unit;
+  std::memcpy(&unit, units.data() + bucket * sizeof unit, sizeof unit);
+  return unit;
+}
+
+std::size_t Levels::most_bytes(const Piece& piece) const {
+  return buckets(piece.elements()) * unit_bytes() + kernels::packed_bytes(piece.elements(), bits_);
+}
+
+std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
+                                 std::span<std::byte> code, std::span<std::byte> room) const {
+  const std::size_t all_units = buckets(values.size()) * unit_bytes();
+  const auto units = code.first(all_units), packed = code.subspan(all_units);
+  for (std::size_t b = 0; b < buckets(values.size()); ++b) {
+    const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
+    const float unit = unit_of(bucket);
+    write_unit(unit, units, b);
+    if (unit > 0) divide(bucket, unit);
+  }
+  if (options_.rounding == Rounding::kNearest) {
+    kernels::assign(values, thresholds_, bits_, packed);
+    return code.size();
+  }
+  const auto words = carve<std::uint32_t>(room, values.size());
+  const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
+  kernels::random_words(random.counter, random.key, words);
+  kernels::assign_randomly(values, options_.levels, bits_, words, packed);
+  return code.size();
+}
+
+float Levels::check(std::span<const std::byte> code, const Piece& piece) const {
+  float largest = 0;
+  for (std::size_t b = 0; b < buckets(piece.elements()); ++b) {
+    const float unit = read_unit(code, b);
+    if (!(unit >= 0) || !std::isfinite(unit * outermost_))
+      throw PayloadError("a chunk of " + options_.name + " has a bucket whose unit is " + std::to_string(unit) +
+                         "; it must be 0 or positive, and the outermost level finite");
+    largest = std::max(largest, unit * outermost_);
+  }
+  return largest;
+}
+
+// Random numbers to encode, values of level to decode, or what the codes mean to decode several at once.
+std::size_t Levels::room_bytes(const Piece& piece, std::size_t codes) const {
+  return std::max(piece.elements() * sizeof(float), codes * (sizeof(kernels::Coded) + table_.size() * sizeof(float)));
+}
+
+// Units first: weights that round a small unit would be multiplied by levels.
+void Levels::write_entries(float unit, float weight, std::span<float> entries) const {
+  std::ranges::transform(table_, entries.begin(), [=](float level) { return weight * (unit * level); });
+}
+
+void Levels::decode(std::span<const std::byte> code, const Piece& /*piece*/, float weight, bool add, std::span<float> values,
+                    std::span<std::byte> room) const {
+  const std::size_t count = buckets(values.size());
+  const auto units = code.first(count * unit_bytes()), packed = code.subspan(units.size());
+  if (count == 1) {
+    std::array<float, std::size_t{1} << kernels::kMaxCodeBits> entries;
+    const auto table = std::span(entries).first(table_.size());
+    write_entries(read_unit(units, 0), weight, table);
+    return add ? kernels::look_up_add(packed, bits_, table, values) : kernels::look_up(packed, bits_, table, values);
+  }
+  const auto levels = carve<float>(room, values.size());
+  kernels::look_up(packed, bits_, table_, levels);
+  for (std::size_t b = 0; b < count; ++b) {
+    const float unit = read_unit(units, b);
+    const std::size_t first = b * options_.bucket, last = std::min(first + options_.bucket, values.size());
+    if (add)
+      for (std::size_t i = first; i < last; ++i) values[i] += weight * (unit * levels[i]);
+    else
+      for (std::size_t i = first; i < last; ++i) values[i] = weight * (unit * levels[i]);
+  }
+}
+
+void Levels::decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                        std::span<std::byte> room) const {
+  if (buckets(values.size()) > 1) return Codec::decode_sum(codes, piece, weight, values, room);
+  const auto coded = carve<kernels::Coded>(room, codes.size());
+  const auto tables = carve<float>(room, codes.size() * table_.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const auto table = tables.subspan(i * table_.size(), table_.size());
+    write_entries(read_unit(codes[i], 0), weight, table);
+    coded[i] = {codes[i].subspan(unit_bytes()), table};
+  }
+  kernels::look_up_sum(coded, bits_, values);
+}
+
+}  // namespace thinwire

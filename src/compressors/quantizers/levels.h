@@ -1,0 +1,77 @@
+// Values rounded to a few levels times a norm, which the entries of a bucket share: what most quantizers are. Their rows say which levels
+// and which norm.
+//
+// Symbols: a bucket v of `bucket` entries, its unit N, the levels l_0 < l_1 < ... For each bucket N is sent, such that l times N is what
+// level l decodes to; for each entry the number of its level, in as many bits as the numbers of all levels need.
+//
+// - Rounding at random: v_i / N lies between two levels and is rounded to one of them, so that the expectation is v_i. Random numbers
+//   depend on (seed, step, parameter, element, worker) alone. What lies beyond the outermost level becomes that.
+// - Rounding to the nearest: what lies in the middle becomes the neighbour with an even number, counted from 0 outwards, as IEEE floats
+//   are rounded; without a level 0 the lower one.
+//
+// A code: the units, a float each (Norm::kPowerOfTwo: a byte, the exponent plus 127), then the packed numbers (kernels/codes.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compressors/shared/compressor.h"
+#include "compressors/shared/reduce_coded.h"
+
+namespace thinwire {
+
+// What the outermost level decodes to.
+enum class Norm : std::uint8_t {
+  kLargest,        // the largest magnitude
+  kEuclidean,      // the square root of the sum of squares
+  kMeanMagnitude,  // the mean of the magnitudes
+  kPowerOfTwo,     // N is 2^(exponent of the largest magnitude - that of the outermost level): larger values are cut off
+};
+enum class Rounding : std::uint8_t { kNearest, kRandom };
+
+class Levels : public Compressor, private PieceCodec {
+ public:
+  struct Options {
+    std::string name;
+    std::uint8_t wire_id = 0;
+    std::vector<float> levels;  // ascending, 2 to 256 of them; the last one is the largest in magnitude
+    Norm norm = Norm::kLargest;
+    std::size_t bucket = kChunkElements;  // entries that share a unit
+    Rounding rounding = Rounding::kNearest;
+    double clip = 0;  // values beyond so many standard deviations of their bucket are cut off; 0: none
+    Reduce reduce = Reduce::kGather;
+  };
+  explicit Levels(const Options& options);
+
+  static constexpr std::uint8_t kWireVersion = 1;
+  Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, options_.reduce, work, context); }
+  bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
+
+ private:
+  std::uint8_t wire_id() const override { return options_.wire_id; }
+  std::uint8_t wire_version() const override { return kWireVersion; }
+  std::size_t most_bytes(const Piece& piece) const override;
+  std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                           std::span<std::byte> code, std::span<std::byte> room) const override;
+  float check(std::span<const std::byte> code, const Piece& piece) const override;
+  std::size_t room_bytes(const Piece& piece, std::size_t codes) const override;
+  void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+              std::span<std::byte> room) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                  std::span<std::byte> room) const override;
+
+  std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
+  std::size_t unit_bytes() const { return options_.norm == Norm::kPowerOfTwo ? 1 : sizeof(float); }
+  float unit_of(std::span<const float> bucket) const;
+  void write_unit(float unit, std::span<std::byte> units, std::size_t bucket) const;
+  float read_unit(std::span<const std::byte> units, std::size_t bucket) const;
+  void write_entries(float unit, float weight, std::span<float> entries) const;
+
+  Options options_;
+  int bits_;
+  float outermost_;
+  std::vector<float> table_;       // levels, the last one repeated up to 2^bits
+  std::vector<float> thresholds_;  // between them, for rounding to the nearest; infinity behind the last one
+};
+
+}  // namespace thinwire

@@ -1,0 +1,119 @@
+// Numbers of a few bits, as processors have them, times a unit that neighbouring entries share: int, fp8 and mxfp4. Rounded to the
+// nearest; error feedback keeps the rest.
+// Sources: Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016; Micikevicius et al., "FP8 formats for deep
+// learning", 2022 (e4m3 up to 448, e5m2 up to 57,344); "OCP Microscaling Formats (MX) v1.0", 2023 (mxfp4: e2m1 up to 6, 32 entries share a
+// power of two).
+#include <algorithm>
+#include <cmath>
+
+#include "compressors/quantizers/levels.h"
+#include "compressors/shared/row.h"
+
+namespace thinwire {
+namespace {
+
+constexpr std::uint8_t kInt = 53, kFp8 = 54, kMxfp4 = 55;
+
+std::vector<float> with_both_signs(const std::vector<float>& positive) {
+  std::vector<float> levels;
+  for (auto level = positive.rbegin(); level != positive.rend(); ++level) levels.push_back(-*level);
+  levels.push_back(0);
+  levels.insert(levels.end(), positive.begin(), positive.end());
+  return levels;
+}
+
+// All values of a float with so many bits of mantissa whose least normal exponent is given, up to the largest.
+std::vector<float> floats_of(int mantissa_bits, int least_exponent, float largest) {
+  std::vector<float> positive;
+  const int steps = 1 << mantissa_bits;
+  for (int i = 1; i < steps; ++i) positive.push_back(std::ldexp(static_cast<float>(i), least_exponent - mantissa_bits));
+  for (int exponent = least_exponent;; ++exponent)
+    for (int i = steps; i < 2 * steps; ++i) {
+      const float value = std::ldexp(static_cast<float>(i), exponent - mantissa_bits);
+      if (value > largest) return with_both_signs(positive);
+      positive.push_back(value);
+    }
+}
+
+std::vector<float> whole_numbers(int bits) {
+  std::vector<float> positive;
+  for (int i = 1; i < 1 << (bits - 1); ++i) positive.push_back(static_cast<float>(i));
+  return with_both_signs(positive);
+}
+
+MadeCompressor made(const char* name, std::uint8_t wire_id, std::vector<float> levels, Norm norm, const SpecValues& values) {
+  return std::make_unique<Levels>(Levels::Options{.name = name,
+                                                  .wire_id = wire_id,
+                                                  .levels = std::move(levels),
+                                                  .norm = norm,
+                                                  .bucket = static_cast<std::size_t>(values.integer("bucket")),
+                                                  .reduce = reduce_of(values.choice("reduce"))});
+}
+
+Row row_of(const char* name, std::uint8_t wire_id, const char* description, const char* bits, bool contractive, const char* reference) {
+  Row row;
+  row.info = {.name = name,
+              .family = Family::kLevels,
+              .description = description,
+              .bits = bits,
+              .wire_id = wire_id,
+              .wire_version = Levels::kWireVersion,
+              .aggregation = Aggregation::kGather,
+              .contractive = contractive,
+              .reference = reference};
+  return row;
+}
+
+template <int kUnitBits>
+Claims claims(const SpecValues& values, Claims claims, double bits) {
+  bits += kUnitBits / static_cast<double>(values.integer("bucket"));
+  claims.bits = values.choice("reduce") == "gather" ? bits : 2 * bits;
+  return claims;
+}
+
+SpecParameter bucket(const char* default_value) {
+  return whole_number("bucket", default_value, 1, kChunkElements, "entries that share a unit");
+}
+
+}  // namespace
+
+Row int_row() {
+  Row row = row_of("int", kInt, "whole numbers: up to 2^(bits-1) - 1, times a unit of the bucket's", "2 to 8", true,
+                   "Dettmers, ICLR 2016, arXiv 1511.04561");
+  row.info.parameters = {whole_number("bits", "8", 2, 8, "bits an entry"), bucket("512"), feedback("on"), reduce()};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    return made("int", kInt, whole_numbers(static_cast<int>(values.integer("bits"))), Norm::kLargest, values);
+  };
+  row.claims = [](const SpecValues& values, Claims usual) {
+    return claims<32>(values, usual, static_cast<double>(values.integer("bits")));
+  };
+  row.trials.further = {"bits=4,bucket=32", "bits=3,bucket=50,reduce=scatter"};
+  return row;
+}
+
+Row fp8_row() {
+  Row row = row_of("fp8", kFp8, "FP8: floats of 8 bits, times a unit of the bucket's", "8", true,
+                   "Micikevicius et al., 2022, arXiv 2209.05433");
+  row.info.parameters = {choice("format", {"e4m3", "e5m2"}, "bits of exponent and of mantissa"), bucket("32768"), feedback("on"), reduce()};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    const bool e4m3 = values.choice("format") == "e4m3";
+    return made("fp8", kFp8, e4m3 ? floats_of(3, -6, 448) : floats_of(2, -14, 57344), Norm::kLargest, values);
+  };
+  row.claims = [](const SpecValues& values, Claims usual) { return claims<32>(values, usual, 8); };
+  row.trials.further = {"bucket=128"};
+  return row;
+}
+
+Row mxfp4_row() {
+  // What is smaller than the least power of two becomes 0, so that nothing is claimed.
+  Row row = row_of("mxfp4", kMxfp4, "MXFP4: floats of 4 bits, times a power of two that 32 entries share", "4.25", false,
+                   "OCP Microscaling Formats (MX) v1.0, 2023");
+  row.info.parameters = {bucket("32"), feedback("on"), reduce()};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    return made("mxfp4", kMxfp4, floats_of(1, 0, 6), Norm::kPowerOfTwo, values);
+  };
+  row.claims = [](const SpecValues& values, Claims usual) { return claims<8>(values, usual, 4); };
+  return row;
+}
+
+}  // namespace thinwire

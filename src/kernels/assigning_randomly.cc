@@ -1,0 +1,93 @@
+#include <array>
+#include <limits>
+
+#include "kernels/codes.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/assigning_randomly.cc"
+#include "hwy/foreach_target.h"  // must come before the next three
+#include "hwy/highway.h"
+#include "kernels/codes-inl.h"
+#include "kernels/groups-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thinwire::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+using Word = std::uint32_t;
+
+// Of each level: itself (infinity where a code has none), where it begins to be looked for, and what the way to the next one is divided by.
+template <std::size_t kBits>
+struct Steps {
+  std::array<float, std::size_t{1} << kBits> levels, starts, inverse_gaps;
+
+  explicit Steps(std::span<const float> given) {
+    starts.fill(std::numeric_limits<float>::infinity());
+    levels.fill(given.back());
+    inverse_gaps.fill(0);
+    for (std::size_t i = 0; i < given.size(); ++i) levels[i] = starts[i] = given[i];
+    for (std::size_t i = 0; i + 1 < given.size(); ++i) inverse_gaps[i] = 1 / (given[i + 1] - given[i]);
+  }
+};
+
+template <std::size_t kBits>
+class AssigningRandomly {
+ public:
+  HWY_INLINE explicit AssigningRandomly(const Steps<kBits>& steps)
+      : levels_(steps.levels), starts_(steps.starts), inverse_gaps_(steps.inverse_gaps) {}
+
+  HWY_INLINE void operator()(const float* values, const Word* words, std::byte* planes) const {
+    unsigned plane[kBits] = {};
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      const Vector<Index> code = rounded(load(values, i), hn::ShiftRight<8>(load(words, i)));
+      for (std::size_t k = 0; k < kBits; ++k) {
+        const auto bit = hn::Set(kIndex, Index{1} << k);
+        plane[k] |= plane_of<float>(hn::RebindMask(kFloat, hn::Eq(hn::And(code, bit), bit)), i);
+      }
+    }
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
+  }
+
+ private:
+  static constexpr Tag<float> kFloat{};
+
+  HWY_INLINE Vector<Index> rounded(Vector<float> x, Vector<Word> drawn) const {
+    Vector<Index> below = hn::Zero(kIndex);  // the last level that x reaches, or the first one
+    for (std::size_t k = kBits; k-- > 0;) {
+      const Vector<Index> further = hn::Add(below, hn::Set(kIndex, Index{1} << k));
+      below = hn::IfThenElse(hn::RebindMask(kIndex, hn::Ge(x, starts_[further])), further, below);
+    }
+    const Vector<float> share = hn::Mul(hn::Sub(x, levels_[below]), inverse_gaps_[below]);
+    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, drawn)), hn::Set(kFloat, 1.0F / (1 << 24)));
+    return hn::Sub(below, hn::VecFromMask(kIndex, hn::RebindMask(kIndex, hn::Lt(uniform, share))));  // true is -1
+  }
+
+  Table<kBits> levels_, starts_, inverse_gaps_;
+};
+
+void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const Word> words,
+                     std::span<std::byte> packed) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    const Steps<constant()> steps(levels);
+    for_each_group(values.size(), AssigningRandomly<constant()>(steps), Column(values), Column(words), CodesToPack<constant()>(packed));
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thinwire::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thinwire::kernels {
+
+HWY_EXPORT(assign_randomly);
+
+void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const std::uint32_t> words,
+                     std::span<std::byte> packed) {
+  HWY_DYNAMIC_DISPATCH(assign_randomly)(values, levels, bits, words, packed);
+}
+
+}  // namespace thinwire::kernels
+#endif  // HWY_ONCE
