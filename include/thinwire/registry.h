@@ -23,10 +23,12 @@ enum class Family : std::uint8_t {
   kFloats,       // shorter floats, or none shorter
   kLevels,       // every entry becomes a level
   kProjections,  // several entries become fewer
+  kSparsifiers,  // some entries travel, the others wait
   kRows,         // what is zero does not travel
 };
 
-// "linear" or "gather"; "element", "row", "slice" or "parameter"; "floats", "levels", "projections" or "rows".
+// "linear" or "gather"; "element", "row", "slice" or "parameter"; "floats", "levels", "projections",
+// "sparsifiers" or "rows".
 const char* name_of(Aggregation aggregation);
 const char* name_of(Unit unit);
 const char* name_of(Family family);
@@ -53,7 +55,8 @@ struct CompressorInfo {
   Aggregation aggregation = Aggregation::kLinear;  // with default values
   bool lossless = false;     // the mean is exact to float rounding
   bool unbiased = false;     // E[decoded] = value
-  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size
+  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size;
+                             // in expectation where places are drawn
   Unit unit = Unit::kElement;
   bool takes_stage = false;  // whether another compressor may carry what this one sends: "name/other:bits=4"
   std::vector<SpecParameter> parameters = {};  // the common ones (feedback, reduce) included

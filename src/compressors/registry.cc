@@ -14,8 +14,10 @@
   ROW(gradiveq)            \
   ROW(omnireduce)          \
   ROW(qsgd)                \
+  ROW(randomk)             \
   ROW(s2)                  \
   ROW(sparcml)             \
+  ROW(topk)                \
   /* the end */
 
 namespace thinwire {
@@ -93,6 +95,8 @@ const char* name_of(Family family) {
       return "levels";
     case Family::kProjections:
       return "projections";
+    case Family::kSparsifiers:
+      return "sparsifiers";
     case Family::kRows:
       return "rows";
   }

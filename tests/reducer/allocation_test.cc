@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feed
                                                               "casq:reduce=scatter", "casq:bits=4,table=0.02", "casq:bits=4,table=0.02,assign=hash,reduce=scatter",
                                                               "casq:bits=8,scope=block,precision=bf16,table=0.05,allocate=entropy", "casq:budget=2.5,table=0.02",
                                                               "casq:bits=4,signs=apart,tail=0.05,table=0.02,allocate=entropy-centre-density",
-                                                              "qsgd:reduce=gather", "qsgd:reduce=sum", "s2:mode=auto", "s2:mode=gather", "s2:mode=split",
+                                                              "qsgd:reduce=gather", "qsgd:reduce=sum", "topk", "topk:density=0.1,values=bf16,reduce=scatter", "randomk", "randomk:feedback=off", "s2:mode=auto", "s2:mode=gather", "s2:mode=split",
                                                               "s2:mode=peel,feedback=on", "s2:mode=sketch",
                                                               "s2:mode=exact/casq:bits=2", "casq:rate=1", "casq:rate=0.5,reduce=scatter", "s2:mode=exact/casq:rate=1", "sparcml", "coordinates", "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0",
                                                               "gradiveq:rate=2,learn=1,lag=0,use=100,smallest=0,feedback=on",

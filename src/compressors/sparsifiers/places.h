@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace thinwire {
@@ -55,7 +56,7 @@ class PlaceCode {
 inline std::uint64_t PlaceCode::word_at(std::span<const std::byte> bytes, std::size_t first) {
   std::uint64_t word = 0;
   if (first + sizeof word <= bytes.size()) {
-    __builtin_memcpy(&word, bytes.data() + first, sizeof word);
+    std::memcpy(&word, bytes.data() + first, sizeof word);
   } else {
     for (std::size_t i = bytes.size(); i-- > first;) word = word << 8 | std::to_integer<std::uint64_t>(bytes[i]);
   }
