@@ -3,35 +3,16 @@
 import numpy
 import pytest
 import thinwire
+from philox import random_words
 
 BUCKET = 512
 LEVELS = {bits: 2 ** (bits - 1) - 1 for bits in range(2, 9)}
 
 
-def philox(counters, key):
-    """Philox 4x32-10 of counters (n, 4)."""
-    c = [counters[:, word].astype(numpy.uint64) for word in range(4)]
-    low = numpy.uint64(0xFFFFFFFF)
-    for round_ in range(10):
-        even, odd = c[0] * numpy.uint64(0xD2511F53), c[2] * numpy.uint64(0xCD9E8D57)
-        keys = [(key[0] + round_ * 0x9E3779B9) & 0xFFFFFFFF, (key[1] + round_ * 0xBB67AE85) & 0xFFFFFFFF]
-        c = [odd >> numpy.uint64(32) ^ c[1] ^ numpy.uint64(keys[0]), odd & low,
-             even >> numpy.uint64(32) ^ c[3] ^ numpy.uint64(keys[1]), even & low]  # fmt: skip
-    return numpy.stack(c, 1)
-
-
-def random_words(elements, seed, rank):
-    """What a worker draws for the elements of parameter 0 in step 0."""
-    i = numpy.arange(elements)
-    blocks = i // 64 * 16 + i % 16
-    counters = numpy.stack([blocks, 0 * i, 0 * i, 0 * i + rank], 1)
-    return philox(counters, (seed, 0))[i, i % 64 // 16]
-
-
 def round_randomly(values, steps, seed, rank, levels):
     x = values * (numpy.float32(1) / steps)
     below = numpy.floor(x)
-    drawn = (random_words(len(values), seed, rank) >> numpy.uint64(8)).astype(numpy.float64) / 2**24
+    drawn = (random_words(len(values), (0, 0, 0, rank), (seed, 0)) >> numpy.uint64(8)).astype(numpy.float64) / 2**24
     return numpy.clip(below + (drawn < (x - below)), -levels, levels).astype(numpy.int64)
 
 

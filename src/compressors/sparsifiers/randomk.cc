@@ -107,7 +107,7 @@ Row randomk_row() {
   Row row;
   row.info = {.name = "randomk",
               .family = Family::kSparsifiers,
-              .description = "random-k, places that all draw alike: of each chunk of up to 32768 entries one in each of k equal parts; no place travels, and "
+              .description = "random-k, at places drawn alike: of each chunk of up to 32768 entries one in each of k equal parts; no place travels, and "
                              "values add up. feedback=off: unbiased, multiplied by the part's length",
               .bits = ".32 at 1 %",
               .wire_id = RandomK::kWireId,

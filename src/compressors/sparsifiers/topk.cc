@@ -64,7 +64,7 @@ float TopK::check(std::span<const std::byte> code, const Piece& piece) const {
   const auto values = reader.take(kept(piece) * value_bytes());
   const bool has_places = places(piece).check(reader.take(reader.left()));
   float largest = 0;
-  for (std::size_t j = 0; j < kept(piece); ++j) {
+  for (std::size_t j = 0, count = kept(piece); j < count; ++j) {
     const float magnitude = std::abs(value(values, j));
     if (!std::isfinite(magnitude)) throw PayloadError("a chunk of topk has a value that is not finite, the one numbered " + std::to_string(j));
     largest = std::max(largest, magnitude);
