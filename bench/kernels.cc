@@ -329,7 +329,7 @@ BENCHMARK(time_checksum)->Apply(in_memory_and_in_cache);
 void time_select_largest(benchmark::State& state) {
   const std::vector<float> values = random_floats(kPiece);
   std::vector<std::uint16_t> places(kPiece * static_cast<std::size_t>(state.range(0)) / 1000);
-  std::vector<std::uint32_t> room(selecting_room(kPiece));
+  std::vector<std::uint16_t> room(selecting_room(kPiece));
   time_per_float(state, kPiece, [&] { select_largest(values, places, room); });
 }
 // What the standard library has for it.

@@ -8,8 +8,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/selecting.cc"
-#include "hwy/foreach_target.h"  // must come before the next three
+#include "hwy/foreach_target.h"  // must come before the next four
 #include "hwy/highway.h"
+#include "kernels/codes-inl.h"
 #include "kernels/groups-inl.h"
 #include "kernels/magnitudes-inl.h"
 
@@ -18,48 +19,23 @@ namespace thinwire::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Packs the places of magnitudes that are above a bound. Hardly any group has one, so groups are looked at as a whole first.
-class Collecting {
- public:
-  HWY_INLINE Collecting(std::int32_t bound, std::uint32_t* places) : bound_(bound), places_(places) {
-    std::uint32_t lanes[kLanes];
-    std::iota(lanes, lanes + kLanes, 0U);
-    for (std::size_t i = 0; i < kVectors<float>; ++i) lanes_[i] = load(lanes, i);
-  }
-
-  HWY_INLINE void operator()(const float* values) {
+// Bit e of a group's plane: whether the magnitude of its element e is above a bound.
+struct Marking {
+  std::int32_t bound;
+  HWY_INLINE void operator()(const float* values, Plane* plane) const {
     const Tag<std::int32_t> tag;
-    const auto bound = hn::Set(tag, bound_);
-    Lanes<std::int32_t> bits;
-    auto largest = hn::Zero(tag);
-    for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      bits[i] = magnitude_bits(load(values, i));
-      largest = hn::Max(largest, bits[i]);
-    }
-    if (HWY_UNLIKELY(!hn::AllFalse(tag, hn::Gt(largest, bound)))) {
-      const Tag<std::uint32_t> words;
-      for (std::size_t i = 0; i < kVectors<float>; ++i) {
-        const auto above = hn::RebindMask(words, hn::Gt(bits[i], bound));
-        count_ += hn::CompressStore(hn::Add(lanes_[i], hn::Set(words, first_)), above, words, places_ + count_);
-      }
-    }
-    first_ += kLanes;
+    unsigned marks = 0;
+    for (std::size_t i = 0; i < kVectors<float>; ++i)
+      marks |= plane_of<std::int32_t>(hn::Gt(magnitude_bits(load(values, i)), hn::Set(tag, bound)), i);
+    *plane = static_cast<Plane>(marks);
   }
-  HWY_INLINE std::size_t count() const { return count_; }
-
- private:
-  std::int32_t bound_;
-  std::uint32_t* places_;
-  Lanes<std::uint32_t> lanes_;
-  std::uint32_t first_ = 0;
-  std::size_t count_ = 0;
 };
 
 // bound: 0 at least, which the zeros that fill a last group are not above.
-std::size_t collect_above(std::span<const float> values, std::int32_t bound, std::span<std::uint32_t> places) {
-  Collecting collecting(bound, places.data());
-  for_each_group(values.size(), collecting, Column(values));
-  return collecting.count();
+void mark_above(std::span<const float> values, std::int32_t bound, std::span<std::uint16_t> planes) {
+  const Marking marking{bound};
+  Plane* plane = planes.data();
+  for_each_group(values.size(), [&](const float* group) { marking(group, plane++); }, Column(values));
 }
 
 }  // namespace
@@ -70,7 +46,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thinwire::kernels {
 
-HWY_EXPORT(collect_above);
+HWY_EXPORT(mark_above);
 
 namespace {
 
@@ -84,11 +60,15 @@ class Digits {
   static constexpr int kFirstBits = 12;  // the exponent and the first four bits of the fraction: 16 values an octave
   static constexpr int kFirstShift = 31 - kFirstBits;
 
-  Digits(int bits, int shift) : shift_(shift), mask_((1 << bits) - 1) { std::fill_n(counts_.begin(), std::size_t{1} << bits, std::uint16_t{0}); }
+  Digits(int bits, int shift) : shift_(shift), mask_((1 << bits) - 1) {
+    for (Counts& counts : counts_) std::fill_n(counts.begin(), std::size_t{1} << bits, std::uint16_t{0});
+  }
 
-  void count(std::int32_t magnitude) {
+  // turn: any number, another one than the last time. Magnitudes in a row often have the same digit, and what was just written is slow to be
+  // read again: counts take turns.
+  void count(std::int32_t magnitude, std::size_t turn) {
     const std::int32_t digit = magnitude >> shift_ & mask_;
-    ++counts_[static_cast<std::size_t>(digit)];
+    ++counts_[turn % 2][static_cast<std::size_t>(digit)];
     largest_ = std::max(largest_, digit);
   }
 
@@ -101,34 +81,58 @@ class Digits {
   // Pre: rank is not 0, and so many were counted.
   Ranked ranked(std::size_t rank) const {
     std::size_t above = 0;
-    std::int32_t digit = largest_;
-    while (above + counts_[static_cast<std::size_t>(digit)] < rank) above += counts_[static_cast<std::size_t>(digit--)];
-    return {digit, above, counts_[static_cast<std::size_t>(digit)]};
+    for (std::int32_t digit = largest_;; --digit) {
+      const auto at = static_cast<std::size_t>(digit);
+      const std::size_t equal = std::size_t{counts_[0][at]} + counts_[1][at];
+      if (above + equal >= rank) return {digit, above, equal};
+      above += equal;
+    }
   }
 
  private:
+  using Counts = std::array<std::uint16_t, std::size_t{1} << kFirstBits>;
   int shift_;
   std::int32_t mask_, largest_ = 0;
-  std::array<std::uint16_t, std::size_t{1} << kFirstBits> counts_;
+  std::array<Counts, 2> counts_;
 };
 
-// A magnitude that about `count` values, or more, are not below, by every step-th group of 16; by all of them exactly so, rounded down.
-// 0 if the sample has too few.
-std::int32_t likely_bound(std::span<const float> values, std::size_t count, std::size_t step) {
+// A magnitude that `count` values are likely not to be below, and not many more: by a sample of whole groups. 0 if it has too few.
+std::int32_t likely_bound(std::span<const float> values, std::size_t count) {
+  constexpr std::size_t kSampledGroups = 128;
+  // Odd: rows of a matrix often have a power of two of entries.
+  const std::size_t step = (values.size() / kGroup / kSampledGroups) | 1;
   Digits digits(Digits::kFirstBits, Digits::kFirstShift);
   std::size_t sampled = 0;
-  for (std::size_t first = 0; first < values.size(); first += step * kGroup) {
-    const auto group = values.subspan(first, std::min(kGroup, values.size() - first));
-    for (const float value : group) digits.count(magnitude_of(value));
-    sampled += group.size();
-  }
-  std::size_t rank = count;
-  if (step > 1) {
-    // Three standard deviations of a Poisson variable more: one in a thousand spans of independent values has to be looked at again.
-    const double expected = static_cast<double>(count) * static_cast<double>(sampled) / static_cast<double>(values.size());
-    rank = static_cast<std::size_t>(expected + 3 * std::sqrt(expected) + 4);
-  }
+  for (std::size_t first = 0; first < values.size(); first += step * kGroup)
+    for (const float value : values.subspan(first, std::min(kGroup, values.size() - first))) digits.count(magnitude_of(value), sampled++);
+  // Three standard deviations of a Poisson variable more: one in a thousand spans of independent values has to be looked at again.
+  const double expected = static_cast<double>(count) * static_cast<double>(sampled) / static_cast<double>(values.size());
+  const auto rank = static_cast<std::size_t>(expected + 3 * std::sqrt(expected) + 4);
   return rank > sampled ? 0 : digits.ranked(rank).digit << Digits::kFirstShift;
+}
+
+// Packs the places of magnitudes above a bound, and returns their number. Most words have few: the first four places of each are written
+// without asking how many there are, and the next ones overwrite what was none.
+std::size_t collect_above(std::span<const float> values, std::int32_t bound, std::span<std::uint16_t> places) {
+  constexpr std::size_t kWord = 64, kUnasked = 4;
+  std::array<std::uint64_t, kMostSelected / kWord + 1> words;
+  const std::size_t count = (values.size() + kWord - 1) / kWord;
+  words[count - 1] = 0;  // of which the last groups may be missing
+  static_assert(std::endian::native == std::endian::little, "four planes of 16 bits are a word");
+  HWY_DYNAMIC_DISPATCH(mark_above)(values, bound, {reinterpret_cast<std::uint16_t*>(words.data()), 4 * count});
+  std::size_t found = 0;
+  for (std::size_t w = 0; w < count; ++w) {
+    std::uint64_t word = words[w];
+    const auto marked = static_cast<std::size_t>(std::popcount(word));
+    const auto take_next = [&](std::size_t i) {
+      places[found + i] = static_cast<std::uint16_t>(w * kWord + static_cast<std::size_t>(std::countr_zero(word)));
+      word &= word - 1;
+    };
+    for (std::size_t i = 0; i < kUnasked; ++i) take_next(i);
+    for (std::size_t i = kUnasked; i < marked; ++i) take_next(i);
+    found += marked;
+  }
+  return found;
 }
 
 // What is taken: all that is above `magnitude`, and the first `equal` that have it.
@@ -138,7 +142,7 @@ struct Threshold {
 };
 
 // Of `count` values at those places, whose magnitudes are told apart digit by digit.
-Threshold threshold_of(std::span<const float> values, std::span<const std::uint32_t> places, std::size_t count) {
+Threshold threshold_of(std::span<const float> values, std::span<const std::uint16_t> places, std::size_t count) {
   struct Part {
     int bits, shift;
   };
@@ -146,8 +150,8 @@ Threshold threshold_of(std::span<const float> values, std::span<const std::uint3
   std::int32_t known = 0, mask = 0;  // the threshold's first bits
   for (const Part& part : kParts) {
     Digits digits(part.bits, part.shift);
-    for (const std::uint32_t place : places)
-      if (const std::int32_t magnitude = magnitude_of(values[place]); (magnitude & mask) == known) digits.count(magnitude);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (const std::int32_t magnitude = magnitude_of(values[places[i]]); (magnitude & mask) == known) digits.count(magnitude, i);
     const Digits::Ranked found = digits.ranked(count);
     known |= found.digit << part.shift;
     mask |= ((1 << part.bits) - 1) << part.shift;
@@ -173,20 +177,13 @@ void take(std::span<const float> values, Threshold threshold, std::span<std::uin
 }  // namespace
 
 // A sample tells a bound that somewhat more values than are wanted are likely to be above; one pass packs their places, and the
-// exact threshold is found among these few. Where the sample has misled, all values are counted.
-void select_largest(std::span<const float> values, std::span<std::uint16_t> places, std::span<std::uint32_t> room) {
-  constexpr std::size_t kSampledGroups = 128;
+// exact threshold is found among these few. Where the sample has misled, it is found among all that are not zero.
+void select_largest(std::span<const float> values, std::span<std::uint16_t> places, std::span<std::uint16_t> room) {
   if (places.empty()) return;
   if (places.size() == values.size()) return std::iota(places.begin(), places.end(), std::uint16_t{0});
-  std::size_t step = (values.size() / kGroup / kSampledGroups) | 1;  // odd: rows of a matrix often have a power of two of entries
-  std::size_t found = 0;
-  while (true) {
-    const std::int32_t bound = likely_bound(values, places.size(), step);
-    if (bound > 0 || step == 1) found = HWY_DYNAMIC_DISPATCH(collect_above)(values, std::max(bound - 1, 0), room);
-    if (found >= places.size() || step == 1) break;
-    step = 1;
-  }
-  // What is not collected now, even so, is zero.
+  const std::int32_t bound = std::max(likely_bound(values, places.size()) - 1, 0);
+  std::size_t found = collect_above(values, bound, room);
+  if (found < places.size() && bound > 0) found = collect_above(values, 0, room);
   if (found < places.size()) return take(values, {0, places.size() - found}, places, [](std::size_t i) { return i; });
   const auto collected = room.first(found);
   take(values, threshold_of(values, collected, places.size()), places, [&](std::size_t i) { return collected[i]; });

@@ -10,12 +10,12 @@ namespace thinwire::kernels {
 // So many values have places of 16 bits, and are counted in 16 bits.
 inline constexpr std::size_t kMostSelected = 65535;
 
-// Words of room that select_largest() wants for so many values: what is packed vector by vector may be written past its end.
-constexpr std::size_t selecting_room(std::size_t values) { return values + 16; }
+// Room that select_largest() wants for so many values: places are written some at a time, perhaps past the last one.
+constexpr std::size_t selecting_room(std::size_t values) { return values + 4; }
 
 // places <- where the places.size() largest magnitudes are, ascending; of equal magnitudes those at the lowest places. Magnitudes
 // are compared as bits: infinity is larger than what is finite, and NaN than infinity.
-// Pre: places.size() <= values.size() <= kMostSelected; room has selecting_room(values.size()) words.
-void select_largest(std::span<const float> values, std::span<std::uint16_t> places, std::span<std::uint32_t> room);
+// Pre: places.size() <= values.size() <= kMostSelected; room has selecting_room(values.size()) places.
+void select_largest(std::span<const float> values, std::span<std::uint16_t> places, std::span<std::uint16_t> room);
 
 }  // namespace thinwire::kernels

@@ -24,7 +24,7 @@ std::vector<std::uint16_t> sorted_places(std::span<const float> values, std::siz
 
 std::vector<std::uint16_t> selected(std::span<const float> values, std::size_t count) {
   std::vector<std::uint16_t> places(count);
-  std::vector<std::uint32_t> room(selecting_room(values.size()));
+  std::vector<std::uint16_t> room(selecting_room(values.size()));
   select_largest(values, places, room);
   return places;
 }

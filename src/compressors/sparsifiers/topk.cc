@@ -29,14 +29,14 @@ std::size_t TopK::kept(const Piece& piece) const { return kept_entries(options_.
 std::size_t TopK::most_bytes(const Piece& piece) const { return kept(piece) * value_bytes() + places(piece).bytes(); }
 
 std::size_t TopK::room_bytes(const Piece& piece, std::size_t /*codes*/) const {
-  return kernels::selecting_room(piece.elements()) * sizeof(std::uint32_t) + kept(piece) * sizeof(std::uint16_t);
+  return (kernels::selecting_room(piece.elements()) + kept(piece)) * sizeof(std::uint16_t);
 }
 
 std::size_t TopK::encode_piece(const Piece& piece, Pass /*pass*/, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
                                std::span<std::byte> code, std::span<std::byte> room) const {
-  const auto words = carve<std::uint32_t>(room, kernels::selecting_room(values.size()));
+  const auto selecting = carve<std::uint16_t>(room, kernels::selecting_room(values.size()));
   const auto taken = carve<std::uint16_t>(room, kept(piece));
-  kernels::select_largest(values, taken, words);
+  kernels::select_largest(values, taken, selecting);
   ByteWriter writer(code);
   for (const std::uint16_t place : taken) {
     if (options_.values == Values::kBfloat16)
