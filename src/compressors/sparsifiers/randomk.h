@@ -11,6 +11,8 @@
 //    in the residual for s steps on average.
 // 3. feedback=off: the sum of a stratum's values is multiplied by its s, so that the mean is unbiased: E|v - v'|^2 <= (s - 1) |v|^2.
 //
+// Values are divided by the least power of two that is no less than the number of workers, so that no sum of them overflows.
+//
 // One all-reduce of k float32 a chunk, and of 32 bits a message, with feedback 32 a chunk more (shared/head.h).
 //
 // Memory passes: encode reads gradient and residual once; decode writes zeros and k means, and with feedback reads both again.
