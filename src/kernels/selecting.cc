@@ -24,14 +24,19 @@ struct Marking {
   std::int32_t bound;
   HWY_INLINE void operator()(const float* values, Plane* plane) const {
     const Tag<std::int32_t> tag;
-    unsigned marks = 0;
-    for (std::size_t i = 0; i < kVectors<float>; ++i)
-      marks |= plane_of<std::int32_t>(hn::Gt(magnitude_bits(load(values, i)), hn::Set(tag, bound)), i);
-    *plane = static_cast<Plane>(marks);
+    const auto above = [&](std::size_t i) { return hn::Gt(magnitude_bits(load(values, i)), hn::Set(tag, bound)); };
+    if constexpr (kWidth<float> % 8 == 0) {  // whole bytes need no putting together
+      for (std::size_t i = 0; i < kVectors<float>; ++i)
+        hn::StoreMaskBits(tag, above(i), reinterpret_cast<std::uint8_t*>(plane) + i * kWidth<float> / 8);
+    } else {
+      unsigned marks = 0;
+      for (std::size_t i = 0; i < kVectors<float>; ++i) marks |= plane_of<std::int32_t>(above(i), i);
+      *plane = static_cast<Plane>(marks);
+    }
   }
 };
 
-// bound: 0 at least, which the zeros that fill a last group are not above.
+// planes: eight bytes more than the groups need, which may be written. bound: 0 at least, which the zeros that fill a last group are not above.
 void mark_above(std::span<const float> values, std::int32_t bound, std::span<std::uint16_t> planes) {
   const Marking marking{bound};
   Plane* plane = planes.data();
@@ -115,11 +120,11 @@ std::int32_t likely_bound(std::span<const float> values, std::size_t count) {
 // without asking how many there are, and the next ones overwrite what was none.
 std::size_t collect_above(std::span<const float> values, std::int32_t bound, std::span<std::uint16_t> places) {
   constexpr std::size_t kWord = 64, kUnasked = 4;
-  std::array<std::uint64_t, kMostSelected / kWord + 1> words;
+  std::array<std::uint64_t, kMostSelected / kWord + 2> words;
   const std::size_t count = (values.size() + kWord - 1) / kWord;
-  words[count - 1] = 0;  // of which the last groups may be missing
   static_assert(std::endian::native == std::endian::little, "four planes of 16 bits are a word");
-  HWY_DYNAMIC_DISPATCH(mark_above)(values, bound, {reinterpret_cast<std::uint16_t*>(words.data()), 4 * count});
+  HWY_DYNAMIC_DISPATCH(mark_above)(values, bound, {reinterpret_cast<std::uint16_t*>(words.data()), 4 * (count + 1)});
+  words[count - 1] &= ~std::uint64_t{0} >> (kWord * count - values.size());  // where there are no values, nothing may have been written
   std::size_t found = 0;
   for (std::size_t w = 0; w < count; ++w) {
     std::uint64_t word = words[w];

@@ -112,7 +112,7 @@ Row randomk_row() {
               .family = Family::kSparsifiers,
               .description = "random-k, at places drawn alike: of each chunk of up to 32768 entries one in each of k equal parts; no place travels, and "
                              "values add up. feedback=off: unbiased, multiplied by the part's length",
-              .bits = ".32 at 1 %",
+              .bits = "0.32 at 1 %",
               .wire_id = RandomK::kWireId,
               .aggregation = Aggregation::kLinear,
               .contractive = true,

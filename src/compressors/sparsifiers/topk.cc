@@ -87,7 +87,7 @@ Row topk_row() {
               .family = Family::kSparsifiers,
               .description = "top-k, the largest magnitudes: of each chunk of up to 32768 entries, as float32 or bfloat16, with their places; "
                              "published for each tensor",
-              .bits = ".41 at 1 %",
+              .bits = "0.41 at 1 %",
               .wire_id = TopK::kWireId,
               .wire_version = TopK::kWireVersion,
               .aggregation = Aggregation::kGather,
