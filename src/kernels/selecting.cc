@@ -36,7 +36,8 @@ struct Marking {
   }
 };
 
-// planes: eight bytes more than the groups need, which may be written. bound: 0 at least, which the zeros that fill a last group are not above.
+// planes: eight bytes more than the groups need, which may be written. bound: 0 at least, which the zeros that fill a last group are not
+// above.
 void mark_above(std::span<const float> values, std::int32_t bound, std::span<std::uint16_t> planes) {
   const Marking marking{bound};
   Plane* plane = planes.data();
@@ -69,8 +70,8 @@ class Digits {
     for (Counts& counts : counts_) std::fill_n(counts.begin(), std::size_t{1} << bits, std::uint16_t{0});
   }
 
-  // turn: any number, another one than the last time. Magnitudes in a row often have the same digit, and what was just written is slow to be
-  // read again: counts take turns.
+  // turn: any number, another one than the last time. Magnitudes in a row often have the same digit, and what was just written is slow to
+  // be read again: counts take turns.
   void count(std::int32_t magnitude, std::size_t turn) {
     const std::int32_t digit = magnitude >> shift_ & mask_;
     ++counts_[turn % 2][static_cast<std::size_t>(digit)];

@@ -86,8 +86,8 @@ const std::vector<Bad>& bad_files() {
       {"qsgd_v2_bad_checksum", "qsgd_v2", 216, {0}},
       {"qsgd_v2_bad_step", "qsgd_v2", 221, {0, 0, 0x80, 0xbf}},            // -1
       {"qsgd_v2_bad_step_nan", "qsgd_v2", 221, {0, 0, 0xc0, 0x7f}},
-      // Worker 0's message ends with b's code: two values from 181 on, places 3 and 13. Worker 1's begins at 191: a's 36 values from 204 on,
-      // the lower bits of its places from 348 on, the upper ones from 362 on.
+      // Worker 0's message ends with b's code: two values from 181 on, places 3 and 13. Worker 1's begins at 191: a's 36 values from
+      // 204 on, the lower bits of its places from 348 on, the upper ones from 362 on.
       {"topk_v1_bad_version", "topk_v1", 192, {2}},
       {"topk_v1_bad_value_nan", "topk_v1", 204, {0, 0, 0xc0, 0x7f}},
       {"topk_v1_bad_value_infinite", "topk_v1", 344, {0, 0, 0x80, 0xff}},

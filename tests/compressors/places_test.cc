@@ -42,7 +42,8 @@ Places read(const std::vector<std::byte>& code, std::size_t count, std::size_t e
 
 TEST(Places, ComeBack) {
   for (const std::size_t elements : {1U, 2U, 3U, 7U, 64U, 100U, 1000U, 4097U, 32768U})
-    for (const std::size_t count : {std::size_t{1}, std::size_t{2}, elements / 100, elements / 7, elements / 2, elements / 2 + 1, elements - 1, elements}) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{2}, elements / 100, elements / 7, elements / 2, elements / 2 + 1,
+                                    elements - 1, elements}) {
       if (count == 0 || count > elements) continue;
       Places last(count);
       std::iota(last.begin(), last.end(), static_cast<std::uint16_t>(elements - count));
@@ -69,7 +70,8 @@ TEST(Places, ZerosStandForNone) {
 
 // One code is one set of places: whatever bytes pass are what writing their places gives.
 TEST(Places, SpoiltOnesAreRefusedOrAreOthers) {
-  for (const auto& [count, elements] : std::vector<std::pair<std::size_t, std::size_t>>{{1, 1}, {3, 10}, {5, 100}, {7, 7}, {40, 101}, {33, 3000}}) {
+  using Numbers = std::pair<std::size_t, std::size_t>;
+  for (const auto& [count, elements] : std::vector<Numbers>{{1, 1}, {3, 10}, {5, 100}, {7, 7}, {40, 101}, {33, 3000}}) {
     const auto good = written(some_places(count, elements, 3), elements);
     const PlaceCode format(count, elements);
     std::mt19937 random(4);

@@ -16,7 +16,8 @@ INSTANTIATE_TEST_SUITE_P(Targets, SelectingTest, all_targets(), target_name);
 std::vector<std::uint16_t> sorted_places(std::span<const float> values, std::size_t count) {
   std::vector<std::uint16_t> places(values.size());
   std::iota(places.begin(), places.end(), std::uint16_t{0});
-  std::stable_sort(places.begin(), places.end(), [&](std::uint16_t a, std::uint16_t b) { return std::abs(values[a]) > std::abs(values[b]); });
+  std::stable_sort(places.begin(), places.end(),
+                   [&](std::uint16_t a, std::uint16_t b) { return std::abs(values[a]) > std::abs(values[b]); });
   places.resize(count);
   std::sort(places.begin(), places.end());
   return places;
@@ -31,7 +32,8 @@ std::vector<std::uint16_t> selected(std::span<const float> values, std::size_t c
 
 std::vector<Content> contents_of(std::size_t n) {
   std::vector<Content> contents = finite_contents(n);
-  std::vector<float> few = normal_values(n, 3), sparse(n, 0.0F), spread = normal_values(n, 4), rows = normal_values(n, 5), ramp(n), close(n);
+  std::vector<float> few = normal_values(n, 3), spread = normal_values(n, 4), rows = normal_values(n, 5);
+  std::vector<float> sparse(n, 0.0F), ramp(n), close(n);
   for (std::size_t i = 0; i < n; ++i) {
     few[i] = std::round(few[i]);                           // many ties, of both signs
     if (i % 50 == 7) sparse[i] = few[i];                   // fewer than are wanted, or all in a few groups
@@ -40,8 +42,7 @@ std::vector<Content> contents_of(std::size_t n) {
     ramp[i] = static_cast<float>(i) - 0.4F * static_cast<float>(n);
     close[i] = 1 + static_cast<float>((i * 7919) % 257) * 0x1p-23F;  // that only the last digits tell apart
   }
-  for (auto& [name, values] : std::vector<Content>{{"ties", few}, {"sparse", sparse}, {"spread", spread}, {"rows", rows}, {"ramp", ramp}, {"close", close}})
-    contents.push_back({name, values});
+  contents.insert(contents.end(), {{"ties", few}, {"sparse", sparse}, {"spread", spread}, {"rows", rows}, {"ramp", ramp}, {"close", close}});
   return contents;
 }
 
@@ -50,8 +51,10 @@ TEST_P(SelectingTest, TakesWhatSortingTakes) {
     const bool is_large = n > 5000;
     for (const Content& content : contents_of(n)) {
       const Buffer<float> values(content.values, n % 3);
-      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, (n + 999) / 1000, (n + 99) / 100, n / 20, n / 2, n - n / 50, n - std::min<std::size_t>(n, 1), n}) {
-        if (count > n || (is_large && count > n / 20 && content.name != "normal" && content.name != "ties" && content.name != "zero")) continue;
+      const bool is_tried_in_full = !is_large || content.name == "normal" || content.name == "ties" || content.name == "zero";
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, (n + 999) / 1000, (n + 99) / 100, n / 20, n / 2, n - n / 50,
+                                      n - std::min<std::size_t>(n, 1), n}) {
+        if (count > n || (!is_tried_in_full && count > n / 20)) continue;
         ASSERT_EQ(selected(values.span(), count), sorted_places(values.span(), count)) << content.name << ", " << count << " of " << n;
       }
     }

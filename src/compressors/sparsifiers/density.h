@@ -14,7 +14,8 @@ inline std::size_t kept_entries(double density, std::size_t elements) {
 }
 
 inline SpecParameter density_parameter() {
-  return real("density", "0.01", 0.001, 1, "share of each chunk's entries that is sent, rounded up: a chunk is up to 32768 entries of a parameter");
+  return real("density", "0.01", 0.001, 1,
+              "share of each chunk's entries that is sent, rounded up: a chunk is up to 32768 entries of a parameter");
 }
 
 }  // namespace thinwire

@@ -110,13 +110,14 @@ Row randomk_row() {
   Row row;
   row.info = {.name = "randomk",
               .family = Family::kSparsifiers,
-              .description = "random-k, at places drawn alike: of each chunk of up to 32768 entries one in each of k equal parts; no place travels, and "
-                             "values add up. feedback=off: unbiased, multiplied by the part's length",
+              .description = "random-k, at places drawn alike: of each chunk of up to 32768 entries one in each of k equal parts; no place "
+                             "travels, and values add up. feedback=off: unbiased, multiplied by the part's length",
               .bits = "0.32 at 1 %",
               .wire_id = RandomK::kWireId,
               .aggregation = Aggregation::kLinear,
               .contractive = true,
-              .reference = "Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599; unbiased: Wangni et al., NeurIPS 2018, arXiv 1710.09854"};
+              .reference = "Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599; "
+                           "unbiased: Wangni et al., NeurIPS 2018, arXiv 1710.09854"};
   row.info.parameters = {density_parameter(), feedback("on")};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return std::make_unique<RandomK>(RandomK::Options{.density = values.real("density"), .unbiased = values.choice("feedback") == "off"});

@@ -5,8 +5,9 @@
 // probability for all. Symbols: d entries, of which k are sent; here for each chunk of the grid, d = n <= 32,768, k = ceil(density n).
 //
 // 1. The chunk is cut into k strata: stratum j has the entries from floor(j n / k) up to floor((j + 1) n / k), and one of them is drawn.
-//    So places are different, ascend, and need no sorting, and an entry of a stratum of s is drawn with probability 1/s. Random numbers depend
-//    on (seed, step, parameter, chunk), and not on the worker: drawn word x is place floor(x s / 2^32), exact to a share of s / 2^32.
+//    So places are different, ascend, and need no sorting, and an entry of a stratum of s is drawn with probability 1/s. Random numbers
+//    depend on (seed, step, parameter, chunk), and not on the worker: drawn word x is place floor(x s / 2^32), exact to
+//    a share of s / 2^32.
 // 2. feedback=on: values are sent as they are: in expectation |v - v'|^2 <= (1 - 1/s) |v|^2, with s = ceil(n/k); an entry waits
 //    in the residual for s steps on average.
 // 3. feedback=off: the sum of a stratum's values is multiplied by its s, so that the mean is unbiased: E|v - v'|^2 <= (s - 1) |v|^2.

@@ -66,7 +66,8 @@ float TopK::check(std::span<const std::byte> code, const Piece& piece) const {
   float largest = 0;
   for (std::size_t j = 0, count = kept(piece); j < count; ++j) {
     const float magnitude = std::abs(value(values, j));
-    if (!std::isfinite(magnitude)) throw PayloadError("a chunk of topk has a value that is not finite, the one numbered " + std::to_string(j));
+    if (!std::isfinite(magnitude))
+      throw PayloadError("a chunk of topk has a value that is not finite, the one numbered " + std::to_string(j));
     largest = std::max(largest, magnitude);
   }
   // All zeros is a chunk that was left out.
@@ -85,19 +86,21 @@ Row topk_row() {
   Row row;
   row.info = {.name = "topk",
               .family = Family::kSparsifiers,
-              .description = "top-k, the largest magnitudes: of each chunk of up to 32768 entries, as float32 or bfloat16, with their places; "
-                             "published for each tensor",
+              .description = "top-k, the largest magnitudes: of each chunk of up to 32768 entries, as float32 or bfloat16, with their "
+                             "places; published for each tensor",
               .bits = "0.41 at 1 %",
               .wire_id = TopK::kWireId,
               .wire_version = TopK::kWireVersion,
               .aggregation = Aggregation::kGather,
               .contractive = true,
               .reference = "Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599; places: Elias, J. ACM 21, 1974"};
-  row.info.parameters = {density_parameter(), choice("values", {"fp32", "bf16"}, "what values are sent as; the residual keeps what rounding loses"),
+  row.info.parameters = {density_parameter(),
+                         choice("values", {"fp32", "bf16"}, "what values are sent as; the residual keeps what rounding loses"),
                          feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    const bool rounds = values.choice("values") == "bf16";
     return std::make_unique<TopK>(TopK::Options{.density = values.real("density"),
-                                                .values = values.choice("values") == "bf16" ? TopK::Values::kBfloat16 : TopK::Values::kFloat32,
+                                                .values = rounds ? TopK::Values::kBfloat16 : TopK::Values::kFloat32,
                                                 .reduce = reduce_of(values.choice("reduce"))});
   };
   row.claims = [](const SpecValues& values, Claims claims) {
@@ -106,7 +109,8 @@ Row topk_row() {
     claims.lost = 1 - density;
     return claims;
   };
-  row.trials.further = {"density=0.5", "density=0.1,values=bf16,reduce=scatter", "density=1,values=bf16", "density=0.001", "density=1,reduce=scatter"};
+  row.trials.further = {"density=0.5", "density=0.1,values=bf16,reduce=scatter", "density=1,values=bf16", "density=0.001",
+                        "density=1,reduce=scatter"};
   return row;
 }
 
