@@ -8,8 +8,10 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 #include <span>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "kernels/half.h"
 #include "kernels/opening.h"
 #include "kernels/rows.h"
+#include "kernels/selecting.h"
 #include "kernels/statistics.h"
 #include "kernels/targets.h"
 
@@ -323,6 +326,28 @@ BENCHMARK(time_scan)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_multiply)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_squared_norm)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_checksum)->Apply(in_memory_and_in_cache);
+void time_select_largest(benchmark::State& state) {
+  const std::vector<float> values = random_floats(kPiece);
+  std::vector<std::uint16_t> places(kPiece * static_cast<std::size_t>(state.range(0)) / 1000);
+  std::vector<std::uint16_t> room(selecting_room(kPiece));
+  time_per_float(state, kPiece, [&] { select_largest(values, places, room); });
+}
+// What the standard library has for it.
+void time_nth_element(benchmark::State& state) {
+  const std::vector<float> values = random_floats(kPiece);
+  std::vector<std::uint16_t> first(kPiece), places;
+  std::iota(first.begin(), first.end(), std::uint16_t{0});
+  const auto count = static_cast<std::ptrdiff_t>(kPiece) * state.range(0) / 1000;
+  time_per_float(state, kPiece, [&] {
+    places = first;
+    std::nth_element(places.begin(), places.begin() + count, places.end(),
+                     [&](std::uint16_t a, std::uint16_t b) { return std::abs(values[a]) > std::abs(values[b]); });
+    std::sort(places.begin(), places.begin() + count);
+  });
+}
+BENCHMARK(time_select_largest)->ArgName("per_mille")->Arg(1)->Arg(10)->Arg(100)->Arg(500);
+BENCHMARK(time_nth_element)->ArgName("per_mille")->Arg(10);
+
 BENCHMARK(time_histogram)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_to_half<to_bf16>)->Name("to_bf16")->Apply(in_memory_and_in_cache);
 BENCHMARK(time_to_half<to_fp16>)->Name("to_fp16")->Apply(in_memory_and_in_cache);

@@ -25,6 +25,7 @@ enum class Family : std::uint8_t {
   kSigns,        // every entry becomes its sign
   kRotations,    // every entry of a rotated chunk becomes a level
   kProjections,  // several entries become fewer
+  kSparsifiers,  // some entries travel, the others wait
   kRows,         // what is zero does not travel
 };
 
@@ -55,7 +56,8 @@ struct CompressorInfo {
   Aggregation aggregation = Aggregation::kLinear;  // with default values
   bool lossless = false;     // the mean is exact to float rounding
   bool unbiased = false;     // E[decoded] = value
-  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size
+  bool contractive = false;  // |value - decoded|^2 <= (1 - delta) |value|^2 with some delta > 0, from denormals up to FLT_MAX / world size;
+                             // in expectation where places are drawn
   Unit unit = Unit::kElement;
   bool takes_stage = false;  // whether another compressor may carry what this one sends: "name/other:bits=4"
   std::vector<SpecParameter> parameters = {};  // the common ones (feedback, reduce) included

@@ -23,9 +23,11 @@
   ROW(omnireduce)          \
   ROW(onebit)              \
   ROW(qsgd)                \
+  ROW(randomk)             \
   ROW(s2)                  \
   ROW(sparcml)             \
   ROW(terngrad)            \
+  ROW(topk)                \
   /* the end */
 
 namespace thinwire {
@@ -107,6 +109,8 @@ const char* name_of(Family family) {
       return "rotations";
     case Family::kProjections:
       return "projections";
+    case Family::kSparsifiers:
+      return "sparsifiers";
     case Family::kRows:
       return "rows";
   }

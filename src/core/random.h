@@ -26,6 +26,13 @@ struct RandomSequence {
     return rest;
   }
 
+  // The same on every worker, and none of theirs: no group has so many.
+  RandomSequence common() const {
+    RandomSequence shared = *this;
+    shared.counter[3] = 0x7FFFFFFFu;
+    return shared;
+  }
+
   // Another one of the same length.
   RandomSequence second() const {
     RandomSequence other = *this;

@@ -76,7 +76,8 @@ std::string title_of(const CompressorInfo& row) { return row.description.substr(
 // A line each, by family.
 void print_table(std::span<const CompressorInfo> rows) {
   Table table({{"compressor", 14}, {"bits", 12}, {"combined by", 11}, {"claims", 21}, {"what it is", 34}});
-  for (const Family family : {Family::kFloats, Family::kLevels, Family::kSigns, Family::kRotations, Family::kProjections, Family::kRows}) {
+  for (const Family family : {Family::kFloats, Family::kLevels, Family::kSigns, Family::kRotations, Family::kProjections,
+                              Family::kSparsifiers, Family::kRows}) {
     table.add({name_of(family), "", "", "", ""});
     for (const CompressorInfo& row : rows)
       if (row.family == family) table.add({"  " + row.name, row.bits, name_of(row.aggregation), short_claims(row), title_of(row)});

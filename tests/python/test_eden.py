@@ -3,7 +3,7 @@
 import numpy
 import pytest
 import thinwire
-from random_words import philox, random_words
+from philox import random_words
 
 CENTROIDS = {1: [0.7978845608], 2: [0.4527800398, 1.510417608], 3: [0.2450941790, 0.7560052812, 1.343909279, 2.151945705]}
 # E|x' - x|^2 / |x|^2: Vargaftik et al., table 1, and of the least error, Max 1960.
@@ -12,12 +12,10 @@ LEAST = {1: 0.3634, 2: 0.1175, 3: 0.03455, 4: 0.0095}
 
 
 def signs(seed, first, length):
-    """+1 and -1 of the entries from `first` on: 2,048 of them share 16 counters."""
+    """+1 and -1 of the entries from `first` on, 2,048 at a time."""
     found = []
     for tile in range(first, first + length, 2048):
-        counters = numpy.zeros((16, 4), numpy.int64)
-        counters[:, 0] = tile // 32 + numpy.arange(16)
-        words = philox(counters, (int(seed), 0x4544454E)).T.ravel()
+        words = random_words(64, (tile // 32, 0, 0, 0), (int(seed), 0x4544454E))
         found.append((words[:, None] >> numpy.arange(32, dtype=numpy.uint64) & numpy.uint64(1)).ravel())
     return 1.0 - 2.0 * numpy.concatenate(found)[:length].astype(numpy.float64)
 
@@ -37,7 +35,7 @@ def block_lengths(elements):
 
 
 def decoded(values, bits, feedback):
-    seed = random_words(1, 5, 0)[0]
+    seed = random_words(1, (0, 0, 0, 0), (5, 0))[0]
     levels = numpy.array([-c for c in reversed(CENTROIDS[bits])] + CENTROIDS[bits])
     result, first = [], 0
     for length in block_lengths(len(values)):

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy
 import pytest
 import thinwire
-from random_words import uniform
+from philox import uniform
 
 ELEMENTS = 1300
 CONTENTS = ["laplace", "sparse", "constant", "zeros", "tiny", "huge"]

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 import thinwire
-from random_words import uniform
+from philox import uniform
 
 BUCKET = 512
 LEVELS = {bits: 2 ** (bits - 1) - 1 for bits in range(2, 9)}

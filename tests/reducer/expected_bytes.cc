@@ -1,6 +1,7 @@
 #include "reducer/expected_bytes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "thinwire/registry.h"
@@ -86,6 +87,26 @@ ExpectedBytes gradiveq(const Settings& settings, std::size_t elements) {
   return {4 * (elements + head)};
 }
 
+std::size_t kept(const Settings& settings, std::size_t elements) {
+  return static_cast<std::size_t>(std::ceil(settings.real("density") * static_cast<double>(elements)));
+}
+
+// Of each place the lower bits, as many as n/k has, and the upper ones as the zeros before it in a string of ones.
+ExpectedBytes topk(const Settings& settings, std::size_t elements) {
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) {
+    const std::size_t k = kept(settings, own);
+    std::size_t lower = 0;
+    while ((k << (lower + 1)) <= own) ++lower;
+    return (settings.text("values") == "bf16" ? 2 : 4) * k + (k * lower + 7) / 8 + (k + (own - 1) / (std::size_t{1} << lower) + 7) / 8;
+  });
+}
+
+ExpectedBytes randomk(const Settings& settings, std::size_t elements) {
+  std::size_t numbers = 1 + (settings.has_feedback() ? chunks_of(elements) : 0);
+  for (std::size_t first = 0; first < elements; first += kChunk) numbers += kept(settings, std::min(kChunk, elements - first));
+  return {4 * numbers};
+}
+
 }  // namespace
 
 std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
@@ -97,6 +118,8 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"casq", casq},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
+      {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
+      {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
   };
   const SpecStage stage = Spec::parse(canonical_spec(spec)).stages.front();
   const auto formula = formulas.find(stage.name);

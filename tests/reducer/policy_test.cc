@@ -53,7 +53,7 @@ TEST(Options, AreRefusedWithNameValueAndWhatIsAllowed) {
   expect_refused({.compressor = "casq:feedback=yes"}, {"feedback=yes", "off or on"});
   expect_refused({.compressor = "cask"}, {"'cask'", "casq"});
   expect_refused({.compressor = "casq/none"}, {"stage", "'none'"});
-  expect_refused({.rules = {{"nothing.matches", "topk"}}}, {"'topk'"});
+  expect_refused({.rules = {{"nothing.matches", "topp"}}}, {"'topp'"});
   expect_refused({.rank = 2, .world_size = 2}, {"rank is 2", "0 to 1"});
   expect_refused({.world_size = 0}, {"world_size is 0"});
   expect_refused({.lanes = 0}, {"lanes is 0"});

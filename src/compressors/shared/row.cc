@@ -10,6 +10,7 @@ Claims operator&(const Claims& sender, const Claims& carrier) {
   both.lossless = sender.lossless && carrier.lossless;
   both.unbiased = sender.unbiased && carrier.unbiased;
   both.contractive = sender.contractive && carrier.contractive;
+  both.on_average = sender.on_average || carrier.on_average;
   both.conserves = sender.conserves && carrier.conserves;
   both.rounding = std::max(sender.rounding, carrier.rounding);
   both.smallest = std::max(sender.smallest, carrier.smallest);

@@ -28,6 +28,7 @@ enum class Sends : std::uint8_t {
 struct Claims {
   Aggregation aggregation = Aggregation::kLinear;
   bool lossless = false, unbiased = false, contractive = false;  // as in CompressorInfo
+  bool on_average = false;  // contractive in expectation over what is drawn alone: one step may lose nearly all
   // With residuals, or without loss: the values of all workers are their mean, times the workers, and what is left in their residuals.
   bool conserves = true;
   double rounding = 1e-5;  // how far that may be off, as a share of the largest value: what sums round, no residual keeps

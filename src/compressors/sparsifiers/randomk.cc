@@ -1,0 +1,141 @@
+#include "compressors/sparsifiers/randomk.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "compressors/shared/averaging.h"
+#include "compressors/shared/row.h"
+#include "compressors/sparsifiers/density.h"
+#include "kernels/rounding.h"
+
+namespace thinwire {
+
+// A message's places: what is sent of each piece, and from where.
+class RandomK::Drawn {
+ public:
+  Drawn(const Options& options, const Work& work, Context& context)
+      : options_(options), begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)) {
+    begins_[0] = 0;
+    for (std::size_t i = 0; i < work.pieces.size(); ++i)
+      begins_[i + 1] = begins_[i] + kept_entries(options.density, work.pieces[i].elements());
+    words_ = context.scratch().take<std::uint32_t>(begins_.back());
+    for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
+      const RandomSequence random = piece.random.common();
+      kernels::random_words(random.counter, random.key, of(std::span(words_), i));
+    });
+  }
+
+  std::size_t count() const { return begins_.back(); }
+  // Those of all entries sent that are the i-th piece's.
+  template <class T>
+  std::span<T> of(std::span<T> sent, std::size_t i) const {
+    return sent.subspan(begins_[i], begins_[i + 1] - begins_[i]);
+  }
+
+  // Calls body(place, factor, value) for each of a piece's entries that are sent. factor: what a sum is multiplied by to be an estimate.
+  template <class T, class Body>
+  void for_each(const Piece& piece, std::size_t i, std::span<T> sent, const Body& body) const {
+    const auto words = of(words_, i);
+    const auto values = of(sent, i);
+    if (words.empty()) return;
+    const std::size_t whole = piece.elements() / words.size(), rest = piece.elements() % words.size();
+    std::size_t begin = 0, fraction = 0;  // begin = floor(j n / k), and k times what that leaves out
+    for (std::size_t j = 0; j < words.size(); ++j) {
+      fraction += rest;
+      const bool is_longer = fraction >= words.size();
+      if (is_longer) fraction -= words.size();
+      const std::uint64_t size = whole + (is_longer ? 1 : 0);
+      body(begin + static_cast<std::size_t>(words[j] * size >> 32), options_.unbiased ? static_cast<float>(size) : 1.0f, values[j]);
+      begin += size;
+    }
+  }
+
+ private:
+  const Options& options_;
+  std::span<std::size_t> begins_;
+  std::span<std::uint32_t> words_;
+};
+
+Exchange RandomK::exchange(Work& work, Context& context) const {
+  if (work.elements == 0) co_return;
+  const std::size_t longest = longest_piece(work);
+  const auto buffers = context.scratch().take<float>(longest * context.threads().threads());
+  Head head(work, context.scratch());
+  const Drawn drawn(options_, work, context);
+  // Sums of values that were divided first do not overflow; by a power of two nothing is rounded but what is nearly denormal.
+  const auto divisor = static_cast<float>(std::bit_ceil(static_cast<unsigned>(context.world_size())));
+  const auto message = context.scratch().take<float>(drawn.count() + head.numbers());
+  const auto sums = message.first(drawn.count()), news = message.subspan(drawn.count());
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+    const auto values = buffers.subspan(thread * longest, piece.elements());
+    head.note(i, read_values(piece, work, values));
+    drawn.for_each(piece, i, sums, [&](std::size_t place, float factor, float& sent) {
+      sent = values[place] / divisor;
+      if (!std::isfinite(factor * values[place])) head.note_not_finite();  // a residual could not take it off
+    });
+  });
+  head.write(news, 1.0f);
+  Await round = context.sum(message);
+  co_await round;
+
+  context.enter(Phase::kDecode);
+  head.read<float>(news);
+  const float share = divisor / static_cast<float>(context.world_size());
+  const bool fit = all_pieces(context, work, [&](std::size_t i, std::size_t) {
+    const Piece& piece = work.pieces[i];
+    drawn.for_each(piece, i, sums, [&](std::size_t, float factor, float& sum) { sum *= factor * share; });
+    return holds_mean(work, drawn.of(sums, i));
+  });
+  if (!head.finite() || !fit) {
+    context.any_non_finite = true;
+    co_return;
+  }
+  CommitPoint ready = context.commit_point(work.is_stage);
+  co_await ready;
+  const CommitRooms rooms(work, context);
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
+    if (head.is_skipped(i)) return skip_measured(work, i);
+    const CommitRoom room = rooms.read(work, i, thread);
+    std::ranges::fill(room.mean, 0.0f);
+    drawn.for_each(piece, i, std::span<const float>(sums), [&](std::size_t place, float factor, float mean) {
+      if (!room.left.empty()) room.left[place] -= room.left[place] / divisor * divisor * factor;
+      room.mean[place] = mean;
+    });
+    commit(work, i, room);
+  });
+}
+
+Row randomk_row() {
+  Row row;
+  row.info = {.name = "randomk",
+              .family = Family::kSparsifiers,
+              .description = "random-k, at places drawn alike: of each chunk of up to 32768 entries one in each of k equal parts; no place "
+                             "travels, and values add up. feedback=off: unbiased, multiplied by the part's length",
+              .bits = "0.32 at 1 %",
+              .wire_id = RandomK::kWireId,
+              .aggregation = Aggregation::kLinear,
+              .contractive = true,
+              .reference = "Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599; "
+                           "unbiased: Wangni et al., NeurIPS 2018, arXiv 1710.09854"};
+  row.info.parameters = {density_parameter(), feedback("on")};
+  row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
+    return std::make_unique<RandomK>(RandomK::Options{.density = values.real("density"), .unbiased = values.choice("feedback") == "off"});
+  };
+  row.claims = [](const SpecValues& values, Claims claims) {
+    const double density = values.real("density");
+    claims.unbiased = values.choice("feedback") == "off";
+    claims.lossless = density == 1;
+    claims.contractive = claims.lossless || !claims.unbiased;
+    claims.on_average = !claims.lossless;
+    // A stratum has up to 1/density entries, by which a value is multiplied.
+    if (claims.unbiased) claims.largest *= density;
+    claims.bits = 32 * density;
+    claims.lost = claims.unbiased ? 1.05 / density : 1 - 0.95 * density;  // a sample of 1 % of 8 M
+    return claims;
+  };
+  row.trials.further = {"density=0.5", "density=0.3,feedback=off", "density=1", "density=1,feedback=off", "density=0.005"};
+  return row;
+}
+
+}  // namespace thinwire
