@@ -85,9 +85,13 @@ TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
   expect_refused("casq:bit=2", {"'bit'", "bits", "retrain", "feedback"});
   expect_refused("none:bits=2", {"none", "'bits'", "no parameters"});
   expect_refused("none/casq", {"none", "casq", "no further stage"});
-  expect_refused("gradiveq/casq", {"gradiveq", "casq", "remembers", "followed by none, bf16, fp16, qsgd"});
+  expect_refused("gradiveq/casq",
+                 {"gradiveq", "casq", "remembers",
+                  "followed by none, bf16, dorefa, eden, efsign, fp16, fp8, int, mxfp4, natural, nuqsgd, onebit, qsgd"});
   expect_refused("s2:mode=exact/gradiveq:refresh=every", {"s2", "gradiveq", "whole parameters", "single elements"});
-  expect_refused("s2:mode=exact/gradiveq", {"s2", "gradiveq", "whole slices", "followed by none, bf16, casq, fp16, qsgd"});
+  expect_refused("s2:mode=exact/gradiveq",
+                 {"s2", "gradiveq", "whole slices",
+                  "followed by none, bf16, casq, dorefa, eden, efsign, fp16, fp8, int, mxfp4, natural, nuqsgd, onebit, qsgd"});
 }
 
 }  // namespace

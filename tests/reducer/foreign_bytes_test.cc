@@ -1,5 +1,6 @@
 // Payloads that another worker, or the network, has spoilt.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -138,7 +139,7 @@ TEST_P(ForeignBytes, EveryByteIsRefusedOrDecodedToSomethingFinite) {
 
 TEST_P(ForeignBytes, NotANumberInATableIsRefused) {
   const std::string error = error_of([](std::span<std::byte> message) {
-    const float nan = std::nanf("");
+    const auto nan = std::bit_cast<float>(0xffffffffU);  // that a unit of one byte is not either
     spoil_and_reseal(message, 1, [&](std::span<std::byte> all) {
       const std::size_t begin = static_cast<std::size_t>(sealed_in(all).data() - all.data());
       std::memcpy(all.data() + begin + kSealedHeader + 1, &nan, sizeof nan);

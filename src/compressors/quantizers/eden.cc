@@ -8,7 +8,7 @@
 // A chunk's blocks are powers of two, the longest first; the last entries, where they are fewer than 64, are filled up with zeros. Every
 // worker has signs of its own, so that errors of equal gradients average out.
 //
-// A code: the seed of the signs, 32 bits; S of each block, a float; then packed numbers of centroids (kernels/codes.h).
+// A code: S of each block, a float; the seed of the signs, 32 bits; then packed numbers of centroids (kernels/codes.h).
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -104,12 +104,12 @@ class Eden : public Compressor, private PieceCodec {
   // Parts of a code, each in the order of blocks.
   template <class Byte>
   struct Parts {
-    std::span<Byte> scales, packed;
+    std::span<Byte> scales, seed, packed;
   };
   template <class Byte>
   static Parts<Byte> parts(std::span<Byte> code, std::size_t elements) {
-    const std::size_t scales = blocks_of(elements).count * sizeof(float);
-    return {code.subspan(sizeof(std::uint32_t), scales), code.subspan(sizeof(std::uint32_t) + scales)};
+    const std::size_t scales = blocks_of(elements).count * sizeof(float), packed = scales + sizeof(std::uint32_t);
+    return {code.first(scales), code.subspan(scales, sizeof(std::uint32_t)), code.subspan(packed)};
   }
 
   std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
@@ -117,14 +117,14 @@ class Eden : public Compressor, private PieceCodec {
     const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
     std::uint32_t seed;
     kernels::random_words(random.counter, random.key, std::span(&seed, 1));
-    std::memcpy(code.data(), &seed, sizeof seed);
-    const auto [scales, packed] = parts(code, values.size());
-    for_each_block(values.size(), [&, scales = scales, packed = packed](std::size_t first, std::size_t length, std::size_t number) {
+    const Parts<std::byte> all = parts(code, values.size());
+    std::memcpy(all.seed.data(), &seed, sizeof seed);
+    for_each_block(values.size(), [&](std::size_t first, std::size_t length, std::size_t number) {
       const auto block = carve_block(room, length);
       const auto own = values.subspan(first, std::min(length, values.size() - first));
       std::ranges::fill(std::ranges::copy(own, block.begin()).out, block.end(), 0.0f);
-      const float scale = encode_block(seed, first, block, packed.subspan(first / 8 * static_cast<std::size_t>(bits_)));
-      std::memcpy(scales.data() + number * sizeof scale, &scale, sizeof scale);
+      const float scale = encode_block(seed, first, block, all.packed.subspan(first / 8 * static_cast<std::size_t>(bits_)));
+      std::memcpy(all.scales.data() + number * sizeof scale, &scale, sizeof scale);
     });
     return code.size();
   }
@@ -173,16 +173,16 @@ class Eden : public Compressor, private PieceCodec {
 
   void decode(std::span<const std::byte> code, const Piece& /*piece*/, float weight, bool add, std::span<float> values,
               std::span<std::byte> room) const override {
+    const Parts<const std::byte> all = parts(code, values.size());
     std::uint32_t seed;
-    std::memcpy(&seed, code.data(), sizeof seed);
-    const auto [scales, packed] = parts(code, values.size());
-    for_each_block(values.size(), [&, scales = scales, packed = packed](std::size_t first, std::size_t length, std::size_t number) {
+    std::memcpy(&seed, all.seed.data(), sizeof seed);
+    for_each_block(values.size(), [&](std::size_t first, std::size_t length, std::size_t number) {
       const auto block = carve_block(room, length);
-      const auto codes = packed.subspan(first / 8 * static_cast<std::size_t>(bits_), kernels::packed_bytes(length, bits_));
+      const auto codes = all.packed.subspan(first / 8 * static_cast<std::size_t>(bits_), kernels::packed_bytes(length, bits_));
       kernels::look_up(codes, bits_, std::span(centroids_).first(count()), block);
       kernels::hadamard(block);
       change_signs(seed, first, block);
-      const float scale = scale_at(scales, number);
+      const float scale = scale_at(all.scales, number);
       const auto out = values.subspan(first, std::min(length, values.size() - first));
       for (std::size_t i = 0; i < out.size(); ++i) {
         const float entry = weight * std::clamp(scale * block[i], -kLargest, kLargest);
