@@ -74,13 +74,15 @@ def test_is_what_its_formula_says(bits, feedback, elements, name):
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", ["laplace", "outlier"])
-def test_error_is_the_papers_whatever_the_values(name, bits):
+def test_error_is_the_papers_and_less_with_an_outlier(name, bits):
     values = content(name, 32768)
     for feedback, errors in (("off", UNBIASED), ("on", LEAST)):
         mean, _ = thinwire.exchange([values], f"eden:bits={bits},feedback={feedback}", seed=1)
         error = numpy.square((mean - values).astype(numpy.float64)).sum() / numpy.square(values.astype(numpy.float64)).sum()
-        # One outlier leaves rotated entries of one magnitude, which are not normal: there it is bounded only.
-        assert error == pytest.approx(errors[bits], rel=0.05) if name == "laplace" else error < 1
+        if name == "laplace":
+            assert error == pytest.approx(errors[bits], rel=0.05)
+        else:  # one outlier leaves rotated entries of one magnitude, which are not normal but lose less
+            assert error < errors[bits]
 
 
 def test_errors_of_equal_gradients_average_out():
