@@ -152,6 +152,15 @@ Scan scan_and_multiply(std::span<float> values, float factor) {
 
 void multiply(std::span<float> values, float factor) { HWY_DYNAMIC_DISPATCH(multiply)(values, factor); }
 
+void divide(std::span<float> values, float divisor) {
+  constexpr float kLeastNormal = 0x1p-126F, kLarger = 0x1p100F;
+  if (divisor < kLeastNormal) {
+    multiply(values, kLarger);
+    divisor *= kLarger;
+  }
+  multiply(values, 1 / divisor);
+}
+
 double squared_norm(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(squared_norm)(values); }
 
 void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts) {

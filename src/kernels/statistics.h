@@ -29,6 +29,8 @@ Scan scan_and_multiply(std::span<float> values, float factor);
 
 // values <- values * factor.
 void multiply(std::span<float> values, float factor);
+// values <- values * (1 / divisor), in two steps where that is infinite. Pre: divisor > 0; no |value| is more than 2^100 times larger.
+void divide(std::span<float> values, float divisor);
 
 // Sum of squares in double precision, for reports rather than for speed.
 double squared_norm(std::span<const float> values);

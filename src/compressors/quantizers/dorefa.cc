@@ -18,8 +18,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
 }
 
 Claims claims(const SpecValues& values, Claims claims) {
-  const auto bits = static_cast<double>(values.integer("bits"));
-  claims.bits = values.choice("reduce") == "gather" ? bits : 2 * bits;
+  claims.bits = bits_sent(static_cast<double>(values.integer("bits")), values.choice("reduce"));
   claims.lost = 3;  // one bit: all entries become as large as the largest
   return claims;
 }

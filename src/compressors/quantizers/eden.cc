@@ -18,7 +18,6 @@
 
 #include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
-#include "core/bytes.h"
 #include "core/scratch.h"
 #include "kernels/codes.h"
 #include "kernels/hadamard.h"
@@ -137,9 +136,8 @@ class Eden : public Compressor, private PieceCodec {
       std::ranges::fill(codes, std::byte{0});
       return 0;
     }
-    const int exponent = std::ilogb(largest);  // by which values come near 1, in two steps as the reciprocal of a denormal is infinite
-    kernels::multiply(block, std::ldexp(1.0f, -exponent / 2));
-    kernels::multiply(block, std::ldexp(1.0f, -exponent - -exponent / 2));
+    const int exponent = std::ilogb(largest);
+    kernels::divide(block, std::ldexp(1.0f, exponent));
     change_signs(seed, first, block);
     kernels::hadamard(block);
     const auto d = static_cast<float>(block.size());
@@ -212,8 +210,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
 Claims claims(const SpecValues& values, Claims claims) {
   claims.unbiased = values.choice("feedback") == "off";
   claims.contractive = !claims.unbiased;
-  const auto bits = static_cast<double>(values.integer("bits"));
-  claims.bits = values.choice("reduce") == "gather" ? bits : 2 * bits;
+  claims.bits = bits_sent(static_cast<double>(values.integer("bits")), values.choice("reduce"));
   claims.lost = 1;
   return claims;
 }

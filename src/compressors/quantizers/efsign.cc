@@ -27,7 +27,7 @@ Row efsign_row() {
                                                     .reduce = reduce_of(values.choice("reduce"))});
   };
   row.claims = [](const SpecValues& values, Claims claims) {
-    claims.bits = values.choice("reduce") == "gather" ? 1 : 2;
+    claims.bits = bits_sent(1, values.choice("reduce"));
     return claims;
   };
   return row;

@@ -44,7 +44,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
 
 Claims claims(const SpecValues& values, Claims claims) {
   const double bits = static_cast<double>(values.integer("bits")) + 32 / static_cast<double>(values.integer("bucket"));
-  claims.bits = values.choice("reduce") == "gather" ? bits : 2 * bits;
+  claims.bits = bits_sent(bits, values.choice("reduce"));
   claims.lost = 5;  // a norm of many values, and few levels
   return claims;
 }

@@ -45,16 +45,6 @@ double standard_deviation(std::span<const float> values) {
   return std::sqrt(std::max(0.0, squares / n - sum / n * (sum / n)));
 }
 
-// values <- values / unit, also where its reciprocal would be infinite. Pre: |values| is not 2^25 times larger.
-void divide(std::span<float> values, float unit) {
-  constexpr float kLeast = std::numeric_limits<float>::min();
-  if (unit < kLeast) {
-    kernels::multiply(values, 0x1p100F);
-    unit *= 0x1p100F;
-  }
-  kernels::multiply(values, 1 / unit);
-}
-
 double mean_magnitude(std::span<const float> values) {
   const kernels::Magnitudes magnitudes = kernels::measure(values);
   const auto n = static_cast<double>(values.size());
@@ -112,7 +102,7 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
     const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
     const float unit = unit_of(bucket);
     write_unit(unit, units, b);
-    if (unit > 0) divide(bucket, unit);
+    if (unit > 0) kernels::divide(bucket, unit);
   }
   if (options_.rounding == Rounding::kNearest) {
     kernels::assign(values, thresholds_, bits_, packed);

@@ -67,7 +67,7 @@ Row row_of(const char* name, std::uint8_t wire_id, const char* description, cons
 template <int kUnitBits>
 Claims claims(const SpecValues& values, Claims claims, double bits) {
   bits += kUnitBits / static_cast<double>(values.integer("bucket"));
-  claims.bits = values.choice("reduce") == "gather" ? bits : 2 * bits;
+  claims.bits = bits_sent(bits, values.choice("reduce"));
   return claims;
 }
 

@@ -10,7 +10,6 @@
 
 #include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
-#include "core/bytes.h"
 #include "core/scratch.h"
 #include "kernels/codes.h"
 #include "thinwire/errors.h"
@@ -117,7 +116,7 @@ Row onebit_row() {
     return std::make_unique<OneBit>(reduce_of(values.choice("reduce")));
   };
   row.claims = [](const SpecValues& values, Claims claims) {
-    claims.bits = values.choice("reduce") == "gather" ? 1 : 2;
+    claims.bits = bits_sent(1, values.choice("reduce"));
     return claims;
   };
   return row;

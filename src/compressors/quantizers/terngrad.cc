@@ -30,7 +30,7 @@ Row terngrad_row() {
   };
   row.claims = [](const SpecValues& values, Claims claims) {
     claims.unbiased = values.real("clip") == 0;
-    claims.bits = values.choice("reduce") == "gather" ? 2 : 4;
+    claims.bits = bits_sent(2, values.choice("reduce"));
     claims.lost = 2;
     return claims;
   };

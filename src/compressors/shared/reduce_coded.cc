@@ -28,6 +28,8 @@ Reduce reduce_of(std::string_view text) {
   return text == "scatter" ? Reduce::kScatter : Reduce::kAuto;
 }
 
+double bits_sent(double bits, std::string_view reduce) { return reduce_of(reduce) == Reduce::kGather ? bits : 2 * bits; }
+
 Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context) {
   const bool scatter = reduce == Reduce::kScatter || (reduce == Reduce::kAuto && scatter_pays(codec, work, context));
   if (scatter) return scatter_reduce(codec, work, context);

@@ -19,6 +19,9 @@ enum class Reduce {
 // `text`: "gather", "scatter" or "auto".
 Reduce reduce_of(std::string_view text);
 
+// What a worker sends for an entry whose code takes so many bits, at most: where owners average, the mean's code too.
+double bits_sent(double bits, std::string_view reduce);
+
 Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context);
 
 }  // namespace thinwire

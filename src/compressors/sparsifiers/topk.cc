@@ -105,7 +105,7 @@ Row topk_row() {
   };
   row.claims = [](const SpecValues& values, Claims claims) {
     const double density = values.real("density"), value = values.choice("values") == "bf16" ? 16 : 32;
-    claims.bits = density * (value + 2 - std::log2(density)) * (values.choice("reduce") == "gather" ? 1 : 2);
+    claims.bits = bits_sent(density * (value + 2 - std::log2(density)), values.choice("reduce"));
     claims.lost = 1 - density;
     return claims;
   };
