@@ -5,7 +5,8 @@
     powersgd[:rank=R] PyTorch's PowerSGD hook, rank 4 unless said otherwise
     random:ratio=R    random projections with error feedback, of K/R directions of filters of K entries
     anything else     a thinwire specification, such as casq:bits=2 or casq:bits=1,feedback=off;
-                      "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's;
+                      "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's, and
+                      "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
 """
 
@@ -64,9 +65,10 @@ def check(specs: list[str]) -> None:
     if not specs:
         raise ValueError("no compressor named")
     for spec in specs:
-        if spec.startswith("powersgd") and needs_thinwire(spec):
+        name = spec.partition(":")[0]
+        if name == "powersgd" and needs_thinwire(spec):
             raise ValueError(f"{spec!r}: expected powersgd or powersgd:rank=R with R >= 1")
-        if spec.startswith("random") and needs_thinwire(spec):
+        if name == "random" and needs_thinwire(spec):
             raise ValueError(f"{spec!r}: expected random:ratio=R with R >= 1")
     ours = [spec for spec in specs if needs_thinwire(spec)]
     if not ours:

@@ -22,6 +22,7 @@
   ROW(nuqsgd)              \
   ROW(omnireduce)          \
   ROW(onebit)              \
+  ROW(powersgd)            \
   ROW(qsgd)                \
   ROW(randomk)             \
   ROW(s2)                  \

@@ -101,6 +101,12 @@ def test_default_compressors_are_five():
         "plain", "bf16", "powersgd", "casq:bits=2", "casq:bits=3"]
 
 
+def test_names_that_begin_like_others_are_their_own():
+    for spec in ("randomk:density=0.01", "thinwire:powersgd:rank=2", "thinwire:bf16"):
+        specs.check([spec])
+        assert specs.needs_thinwire(spec)
+
+
 def test_powersgd_rank():
     assert specs.powersgd_rank("powersgd") == 4
     assert specs.powersgd_rank("powersgd:rank=2") == 2
