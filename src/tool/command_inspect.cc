@@ -7,10 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "thinwire/errors.h"
+#include "tool/chosen_gradient.h"
 #include "tool/commands.h"
 #include "tool/inspection.h"
-#include "tool/layout_json.h"
-#include "tool/npy.h"
 #include "tool/table.h"
 
 namespace thinwire::tool {
@@ -19,34 +18,10 @@ namespace {
 using nlohmann::ordered_json;
 
 struct Options {
-  std::string input;
-  std::optional<std::string> layout;
-  std::optional<std::uint64_t> step;
-  std::uint64_t worker = 0;
+  GradientChoice gradient;
   std::optional<std::string> html;
   bool json = false;
 };
-
-// Of an array of shape (n), (workers, n) or (steps, workers, n).
-std::vector<float> read_gradient(const Options& options) {
-  NpyArray array = read_npy(options.input);
-  const std::size_t dimensions = array.shape.size();
-  if (dimensions < 1 || dimensions > 3 || array.values.empty())
-    throw Error(options.input + ": has shape " + shape_text(array.shape) + "; (n), (workers, n) or (steps, workers, n) is needed");
-  const std::uint64_t elements = array.shape.back();
-  const std::uint64_t workers = dimensions > 1 ? array.shape[dimensions - 2] : 1, steps = dimensions > 2 ? array.shape[0] : 1;
-  const std::uint64_t step = options.step.value_or(steps - 1);
-  if (step >= steps || options.worker >= workers)
-    throw Error(options.input + ": has " + std::to_string(steps) + " steps of " + std::to_string(workers) +
-                " workers, numbered from 0; there is no step " + std::to_string(step) + " of worker " +
-                std::to_string(options.worker));
-  const auto first = array.values.begin() + static_cast<std::ptrdiff_t>((step * workers + options.worker) * elements);
-  std::vector<float> gradient(first, first + static_cast<std::ptrdiff_t>(elements));
-  for (std::size_t i = 0; i < gradient.size(); ++i)
-    if (!std::isfinite(gradient[i]))
-      throw Error(options.input + ": element " + std::to_string(i) + " is not finite, and nothing can be said of the others' scale");
-  return gradient;
-}
 
 ordered_json number(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
 
@@ -131,12 +106,11 @@ void print_for_people(const Inspection& inspection) {
 }
 
 void run_inspect(const Options& options) {
-  const std::vector<float> gradient = read_gradient(options);
-  const Layout layout = options.layout ? read_layout(*options.layout, gradient.size()) : Layout::flat(gradient.size());
-  const Inspection inspection = inspect(layout, gradient);
+  const ChosenGradient gradient = read_chosen(options.gradient);
+  const Inspection inspection = inspect(gradient.layout, gradient.last());
   if (options.html) {
     std::ofstream file(*options.html, std::ios::binary);
-    file << inspection_page(inspection, options.input) << std::flush;
+    file << inspection_page(inspection, options.gradient.input) << std::flush;
     if (!file) throw Error(*options.html + ": cannot be written");
   }
   options.json ? print_json(inspection) : print_for_people(inspection);
@@ -147,12 +121,7 @@ void run_inspect(const Options& options) {
 Command add_inspect(CLI::App& tool) {
   const auto options = std::make_shared<Options>();
   CLI::App* app = tool.add_subcommand("inspect", "Says what a gradient looks like, and what CASQ's clusters make of it");
-  app->add_option("--input", options->input, "A gradient: float32 .npy, (n), (workers, n) or (steps, workers, n)")
-      ->required()
-      ->type_name("FILE");
-  app->add_option("--layout", options->layout, "The parameters, as JSON; without: one flat parameter")->type_name("FILE");
-  app->add_option("--step", options->step, "Which step; default the last")->type_name("S")->check(whole_number(0, 1'000'000'000));
-  app->add_option("--worker", options->worker, "Which worker; default 0")->type_name("W")->check(whole_number(0, 1'000'000));
+  add_choice(*app, options->gradient);
   app->add_option("--html", options->html, "Write a page with pictures")->type_name("FILE");
   app->add_flag("--json", options->json, "Print one JSON object");
   app->footer(R"(For each parameter of the layout, and for all together:

@@ -32,5 +32,6 @@ Command add_exchange(CLI::App& tool);
 Command add_bench(CLI::App& tool);
 Command add_allreduce(CLI::App& tool);
 Command add_inspect(CLI::App& tool);
+Command add_compare(CLI::App& tool);
 
 }  // namespace thinwire::tool

@@ -107,4 +107,24 @@ std::size_t rank_for(const std::vector<double>& spectrum, double share) {
   return spectrum.size();
 }
 
+double energy_of(std::span<const float> values) {
+  double energy = 0;
+  for (const float value : values) energy += static_cast<double>(value) * static_cast<double>(value);
+  return energy;
+}
+
+double energy_of_difference(std::span<const float> a, std::span<const float> b) {
+  double energy = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    energy += difference * difference;
+  }
+  return energy;
+}
+
+std::optional<double> ratio(double part, double whole) {
+  if (!(whole > 0)) return std::nullopt;
+  return part / whole;
+}
+
 }  // namespace thinwire::tool

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,12 @@ struct GradientStatistics {
 
 // values: finite. rows: the first dimension, 1 or less for a vector; divides values.size().
 GradientStatistics measure_gradient(std::span<const float> values, std::uint64_t rows);
+
+// Sums of squares.
+double energy_of(std::span<const float> values);
+double energy_of_difference(std::span<const float> a, std::span<const float> b);
+// Nothing if the whole is zero.
+std::optional<double> ratio(double part, double whole);
 
 // The fewest singular vectors that hold this share of the energy; 0 without a spectrum.
 std::size_t rank_for(const std::vector<double>& spectrum, double share);

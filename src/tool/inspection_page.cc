@@ -2,6 +2,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "tool/html.h"
 #include "tool/inspection.h"
 #include "tool/table.h"
 
@@ -9,18 +10,6 @@ namespace thinwire::tool {
 namespace {
 
 constexpr double kWidth = 430, kHeight = 120;
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&') result += "&amp;";
-    else if (c == '<') result += "&lt;";
-    else if (c == '>') result += "&gt;";
-    else if (c == '"') result += "&quot;";
-    else result += c;
-  }
-  return result;
-}
 
 std::string percent(double share) { return short_number(100 * share) + " %"; }
 std::string text(const std::optional<double>& value) { return value ? short_number(*value) : "-"; }

@@ -22,6 +22,7 @@ Examples:
   thinwire exchange --compressor casq:bits=2 --input g.npy         how well and how small?
   thinwire bench --compressor casq:bits=2 --compressor bf16        how fast on this machine?
   thinwire inspect --input g.npy --html gradient.html              what does a gradient look like?
+  thinwire compare --input g.npy                                   which compressor loses least?
   mpirun -n 4 thinwire allreduce --compressor casq:bits=2          the real thing, over the network
   thinwire COMMAND --help                                          more about a command
 
@@ -41,7 +42,7 @@ int run(int argc, char** argv) {
   app.footer(kFooter);
   const std::array commands = {thinwire::tool::add_compressors(app), thinwire::tool::add_exchange(app),
                                thinwire::tool::add_bench(app), thinwire::tool::add_allreduce(app),
-                               thinwire::tool::add_inspect(app)};
+                               thinwire::tool::add_inspect(app), thinwire::tool::add_compare(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -49,7 +50,7 @@ int run(int argc, char** argv) {
     return report(std::string(error.what()) + "; `thinwire --help` explains", kBadUsage);
   }
   if (app.get_subcommands().empty())
-    return report("a command is needed: compressors, exchange, bench, allreduce or inspect; `thinwire --help` explains", kBadUsage);
+    return report("a command is needed: compressors, exchange, bench, allreduce, inspect or compare; `thinwire --help` explains", kBadUsage);
   for (const auto& command : commands)
     if (command.app->parsed()) command.run();
   std::cout.flush();

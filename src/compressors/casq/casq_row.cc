@@ -103,6 +103,7 @@ Row casq_row() {
               .aggregation = Aggregation::kGather,
               .contractive = true,
               .reference = "CLUSTER 2021; Sci. China Inf. Sci. 66:162102, 2023"};
+  row.info.sizes = {"bits", "rate=0.05.."};
   row.info.parameters = parameters();
   row.make = make;
   row.claims = claims;

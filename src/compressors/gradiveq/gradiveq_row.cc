@@ -71,6 +71,8 @@ Row gradiveq_row() {
               .aggregation = Aggregation::kLinear,
               .reference = "Yu et al., NeurIPS 2018, arXiv 1811.03617"};
   row.sends = Sends::kPassingElements;
+  row.info.sizes = {"refresh=every,ratio"};
+  row.info.learns = true;
   row.info.parameters = {
       real("ratio", "16", 1, 10000, "entries of a slice to each of its components"),
       whole_number("dims", "0", 0, 4096, "components of a slice; 0: as ratio or energy say"),

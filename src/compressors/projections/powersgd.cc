@@ -257,11 +257,13 @@ Row powersgd_row() {
               .family = Family::kProjections,
               .description = "matrices of low rank: one step of power iteration, from where the last one ended; what would not become half as "
                              "long, and what is no matrix, travels as it is",
-              .bits = "32 r (1/m + 1/n)",
+              .bits = "by the rank",
               .wire_id = 58,
               .aggregation = Aggregation::kLinear,
               .contractive = true,
               .reference = "Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv 1905.13727"};
+  row.info.sizes = {"rank"};
+  row.info.learns = true;
   row.info.parameters = {whole_number("rank", "2", 1, 64, "r, of the matrices"), feedback("on")};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return std::make_unique<PowerSgd>(static_cast<std::size_t>(values.integer("rank")));

@@ -36,6 +36,7 @@ Row dorefa_row() {
               .aggregation = Aggregation::kGather,
               .unbiased = true,
               .reference = "Zhou et al., 2016, arXiv 1606.06160"};
+  row.info.sizes = {"bits"};
   row.info.parameters = {whole_number("bits", "4", 1, 8, "bits an entry"), reduce()};
   row.make = make;
   row.claims = claims;

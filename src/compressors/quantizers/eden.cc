@@ -228,6 +228,7 @@ Row eden_row() {
               .aggregation = Aggregation::kGather,
               .unbiased = true,
               .reference = "Vargaftik et al., ICML 2022, arXiv 2108.08842"};
+  row.info.sizes = {"bits"};
   row.info.parameters = {whole_number("bits", "2", 1, kMostBits, "bits an entry"),
                          feedback("off"), reduce()};
   row.make = make;

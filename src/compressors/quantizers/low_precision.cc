@@ -80,6 +80,7 @@ SpecParameter bucket(const char* default_value) {
 Row int_row() {
   Row row = row_of("int", kInt, "whole numbers: up to 2^(bits-1) - 1, times a unit of the bucket's", "2 to 8", true,
                    "Dettmers, ICLR 2016, arXiv 1511.04561");
+  row.info.sizes = {"bits"};
   row.info.parameters = {whole_number("bits", "8", 2, 8, "bits an entry"), bucket("512"), feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return made("int", kInt, whole_numbers(static_cast<int>(values.integer("bits"))), Norm::kLargest, values);
@@ -94,6 +95,7 @@ Row int_row() {
 Row fp8_row() {
   Row row = row_of("fp8", kFp8, "FP8: floats of 8 bits, times a unit of the bucket's", "8", true,
                    "Micikevicius et al., 2022, arXiv 2209.05433");
+  row.info.sizes = {"format"};
   row.info.parameters = {choice("format", {"e4m3", "e5m2"}, "bits of exponent and of mantissa"), bucket("32768"), feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     const bool e4m3 = values.choice("format") == "e4m3";

@@ -23,6 +23,7 @@ Row qsgd_row() {
               .aggregation = Aggregation::kGather,
               .unbiased = true,
               .reference = "Alistarh et al., NeurIPS 2017, arXiv 1610.02132"};
+  row.info.sizes = {"bits", "norm=l2,bits"};
   row.info.parameters = {
       whole_number("bits", "4", 2, 8, "bits an entry; 2^(bits-1) - 1 levels of each sign"),
       whole_number("bucket", "512", 64, kChunkElements, "entries that share a norm, a multiple of 64"),

@@ -45,6 +45,7 @@ Row s2_row() {
               .contractive = true,
               .reference = "arXiv 2110.02140; ICASSP 2022"};
   row.sends = Sends::kElements;
+  row.info.sizes = {};
   row.info.parameters = {
       choice("mode", {"auto", "exact", "gather", "peel", "sketch", "split"},
              "exact: the union's rows summed, or carried by a further stage; gather: each worker's rows to "

@@ -118,6 +118,7 @@ Row randomk_row() {
               .contractive = true,
               .reference = "Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599; "
                            "unbiased: Wangni et al., NeurIPS 2018, arXiv 1710.09854"};
+  row.info.sizes = {"density"};
   row.info.parameters = {density_parameter(), feedback("on")};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return std::make_unique<RandomK>(RandomK::Options{.density = values.real("density"), .unbiased = values.choice("feedback") == "off"});

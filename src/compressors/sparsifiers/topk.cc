@@ -94,6 +94,7 @@ Row topk_row() {
               .aggregation = Aggregation::kGather,
               .contractive = true,
               .reference = "Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599; places: Elias, J. ACM 21, 1974"};
+  row.info.sizes = {"density", "values=bf16,density"};
   row.info.parameters = {density_parameter(),
                          choice("values", {"fp32", "bf16"}, "what values are sent as; the residual keeps what rounding loses"),
                          feedback("on"), reduce()};
