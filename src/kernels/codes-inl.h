@@ -123,6 +123,22 @@ HWY_INLINE auto with_constant_bits(int bits, const Function& function) {
   return function(std::integral_constant<std::size_t, kMost>());
 }
 
+// Codes of a group, a byte each, and back.
+template <std::size_t kBits>
+struct Packing {
+  HWY_INLINE void operator()(const std::uint8_t* codes, std::byte* planes) const {
+    using T = std::uint8_t;
+    unsigned plane[kBits] = {};
+    for (std::size_t i = 0; i < kVectors<T>; ++i) {
+      const Vector<T> code = load(codes, i);
+      for (std::size_t k = 0; k < kBits; ++k) {
+        plane[k] |= plane_of<T>(hn::TestBit(code, hn::Set(Tag<T>(), static_cast<T>(1 << k))), i);
+      }
+    }
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
+  }
+};
+
 constexpr std::size_t kMostTestedBits = 3;
 
 template <std::size_t kBits>

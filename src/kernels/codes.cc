@@ -12,21 +12,6 @@ namespace thinwire::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <std::size_t kBits>
-struct Packing {
-  HWY_INLINE void operator()(const std::uint8_t* codes, std::byte* planes) const {
-    using T = std::uint8_t;
-    unsigned plane[kBits] = {};
-    for (std::size_t i = 0; i < kVectors<T>; ++i) {
-      const Vector<T> code = load(codes, i);
-      for (std::size_t k = 0; k < kBits; ++k) {
-        plane[k] |= plane_of<T>(hn::TestBit(code, hn::Set(Tag<T>(), static_cast<T>(1 << k))), i);
-      }
-    }
-    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
-  }
-};
-
 void pack(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
     for_each_group(codes.size(), Packing<constant()>(), Column(codes), CodesToPack<constant()>(packed));

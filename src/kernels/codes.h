@@ -32,6 +32,19 @@ struct ClusterSums {
 ClusterSums assign(std::span<const float> values, std::span<const float> thresholds, int bits,
                    std::span<std::byte> packed);
 
+// 0 and so many floats of a few bits on either side of it: multiples of 2^(least_exponent - mantissa_bits) up to 2^least_exponent, and behind that
+// 2^mantissa_bits of them from each power of two to the next. Whole numbers are floats whose mantissa has room for all of them.
+struct FewBitFloats {
+  int mantissa_bits = 1;   // 1 to 22
+  int least_exponent = 0;  // of floats that are not denormal; from -100 to 100
+  int count = 0;           // of either sign, so that there are 2 count + 1 in all
+};
+inline constexpr FewBitFloats whole_numbers(int largest) { return {22, 22, largest}; }
+
+// The code of a value is the number of the nearest of these floats, counted from the lowest; in the middle of two, of the one whose number, counted
+// from 0, is even, as IEEE rounds; of the outermost one for what lies beyond. Pre: values are not NaN; 2 count + 1 <= 2^bits.
+void assign(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<std::byte> packed);
+
 // The code of a value is the number of one of the two levels that it lies between, such that the expectation of that level is the value,
 // to 2^-24 of their distance; of the outermost level for what lies beyond. levels: ascending, 2 to 2^bits of them. words[i] decides, by its
 // upper 24 bits. Pre: values finite.

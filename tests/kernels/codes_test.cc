@@ -287,6 +287,51 @@ TEST_P(CodesTest, AssignPutsAThresholdItselfBelow) {
   }
 }
 
+// The magnitudes of such floats by their definition, 0 among them.
+std::vector<double> magnitudes_of(const FewBitFloats& floats) {
+  std::vector<double> all;
+  const int steps = 1 << floats.mantissa_bits;
+  for (int number = 0; number <= floats.count; ++number) {
+    const int octave = number < steps ? 0 : number / steps - 1;
+    all.push_back(std::ldexp(number < steps ? number : steps + number % steps, floats.least_exponent - floats.mantissa_bits + octave));
+  }
+  return all;
+}
+
+std::uint8_t nearest_code(float value, const std::vector<double>& magnitudes) {
+  std::size_t best = 0;
+  const double magnitude = std::min(std::abs(double{value}), 2 * magnitudes.back());  // beyond which differences are lost
+  const auto distance = [&](std::size_t number) { return std::abs(magnitude - magnitudes[number]); };
+  for (std::size_t number = 1; number < magnitudes.size(); ++number)
+    if (distance(number) < distance(best) || (distance(number) == distance(best) && number % 2 == 0)) best = number;
+  const auto count = magnitudes.size() - 1;
+  return static_cast<std::uint8_t>(value < 0 ? count - best : count + best);
+}
+
+TEST_P(CodesTest, AssignFindsTheNearestFloatOfFewBits) {
+  const FewBitFloats kinds[] = {whole_numbers(127), whole_numbers(7), whole_numbers(1), {3, -6, 126}, {2, -14, 123}, {1, 0, 7}, {1, -5, 6}, {4, -100, 127}};
+  for (const FewBitFloats& floats : kinds) {
+    SCOPED_TRACE(floats.count);
+    const std::vector<double> magnitudes = magnitudes_of(floats);
+    const auto largest = static_cast<float>(magnitudes.back());
+    std::vector<float> values = {0.0F, -0.0F, 1e-45F, -1e-45F, 2 * largest, -2 * largest, 3e38F, -3e38F};
+    for (std::size_t i = 0; i + 1 < magnitudes.size(); ++i) {
+      const auto level = static_cast<float>(magnitudes[i]), middle = static_cast<float>((magnitudes[i] + magnitudes[i + 1]) / 2);
+      for (const float sign : {1.0F, -1.0F})
+        for (const float value : {level, middle, std::nextafter(middle, 0.0F), std::nextafter(middle, largest)}) values.push_back(sign * value);
+    }
+    for (const float value : normal_values(1003)) values.push_back(value * largest / 3);
+    std::vector<std::uint8_t> expected;
+    for (const float value : values) expected.push_back(nearest_code(value, magnitudes));
+    for (int bits = static_cast<int>(std::bit_width(static_cast<unsigned>(2 * floats.count))); bits <= kMaxCodeBits; ++bits) {
+      Buffer<std::byte> packed(packed_bytes(values.size(), bits), 1);
+      assign(values, floats, bits, packed.span());
+      EXPECT_EQ(packed.elements(), packed_bit_by_bit(expected, bits));
+      EXPECT_TRUE(packed.untouched_before());
+    }
+  }
+}
+
 TEST_P(CodesTest, AssignLeavesPaddingOutWhereverZeroBelongs) {
   for (const float shift : {-100.0F, -1.0F, 0.0F, 100.0F}) {
     std::vector<float> thresholds = even_thresholds(3);

@@ -105,7 +105,8 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
     if (unit > 0) kernels::divide(bucket, unit);
   }
   if (options_.rounding == Rounding::kNearest) {
-    kernels::assign(values, thresholds_, bits_, packed);
+    if (options_.floats) kernels::assign(values, *options_.floats, bits_, packed);
+    else kernels::assign(values, thresholds_, bits_, packed);
     return code.size();
   }
   const auto words = carve<std::uint32_t>(room, values.size());

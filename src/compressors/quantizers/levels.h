@@ -12,11 +12,13 @@
 // A code: the units, a float each (Norm::kPowerOfTwo: a byte, the exponent plus 127), then the packed numbers (kernels/codes.h).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/reduce_coded.h"
+#include "kernels/codes.h"
 
 namespace thinwire {
 
@@ -35,6 +37,7 @@ class Levels : public Compressor, private PieceCodec {
     std::string name;
     std::uint8_t wire_id = 0;
     std::vector<float> levels;  // ascending, 2 to 256 of them; the last one is the largest in magnitude
+    std::optional<kernels::FewBitFloats> floats = {};  // if that is what they are: a shorter way to the nearest
     Norm norm = Norm::kLargest;
     std::size_t bucket = kChunkElements;  // entries that share a unit
     Rounding rounding = Rounding::kNearest;

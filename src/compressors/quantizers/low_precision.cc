@@ -14,37 +14,29 @@ namespace {
 
 constexpr std::uint8_t kInt = 53, kFp8 = 54, kMxfp4 = 55;
 
-std::vector<float> with_both_signs(const std::vector<float>& positive) {
-  std::vector<float> levels;
-  for (auto level = positive.rbegin(); level != positive.rend(); ++level) levels.push_back(-*level);
-  levels.push_back(0);
-  levels.insert(levels.end(), positive.begin(), positive.end());
+using kernels::FewBitFloats;
+
+// All of them, ascending.
+std::vector<float> levels_of(const FewBitFloats& floats) {
+  const int steps = 1 << floats.mantissa_bits;
+  std::vector<float> levels(static_cast<std::size_t>(2 * floats.count + 1));
+  for (int number = 1; number <= floats.count; ++number) {
+    const int octave = std::max(number / steps - 1, 0);
+    const int multiple = number - octave * steps;
+    const float level = std::ldexp(static_cast<float>(multiple), floats.least_exponent - floats.mantissa_bits + octave);
+    levels[static_cast<std::size_t>(floats.count + number)] = level;
+    levels[static_cast<std::size_t>(floats.count - number)] = -level;
+  }
   return levels;
 }
 
-// All values of a float with so many bits of mantissa whose least normal exponent is given, up to the largest.
-std::vector<float> floats_of(int mantissa_bits, int least_exponent, float largest) {
-  std::vector<float> positive;
-  const int steps = 1 << mantissa_bits;
-  for (int i = 1; i < steps; ++i) positive.push_back(std::ldexp(static_cast<float>(i), least_exponent - mantissa_bits));
-  for (int exponent = least_exponent;; ++exponent)
-    for (int i = steps; i < 2 * steps; ++i) {
-      const float value = std::ldexp(static_cast<float>(i), exponent - mantissa_bits);
-      if (value > largest) return with_both_signs(positive);
-      positive.push_back(value);
-    }
-}
+constexpr FewBitFloats kE4m3{3, -6, 126}, kE5m2{2, -14, 123}, kE2m1{1, 0, 7};  // up to 448, 57,344 and 6
 
-std::vector<float> whole_numbers(int bits) {
-  std::vector<float> positive;
-  for (int i = 1; i < 1 << (bits - 1); ++i) positive.push_back(static_cast<float>(i));
-  return with_both_signs(positive);
-}
-
-MadeCompressor made(const char* name, std::uint8_t wire_id, std::vector<float> levels, Norm norm, const SpecValues& values) {
+MadeCompressor made(const char* name, std::uint8_t wire_id, const FewBitFloats& floats, Norm norm, const SpecValues& values) {
   return std::make_unique<Levels>(Levels::Options{.name = name,
                                                   .wire_id = wire_id,
-                                                  .levels = std::move(levels),
+                                                  .levels = levels_of(floats),
+                                                  .floats = floats,
                                                   .norm = norm,
                                                   .bucket = static_cast<std::size_t>(values.integer("bucket")),
                                                   .reduce = reduce_of(values.choice("reduce"))});
@@ -83,7 +75,7 @@ Row int_row() {
   row.info.sizes = {"bits"};
   row.info.parameters = {whole_number("bits", "8", 2, 8, "bits an entry"), bucket("512"), feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
-    return made("int", kInt, whole_numbers(static_cast<int>(values.integer("bits"))), Norm::kLargest, values);
+    return made("int", kInt, kernels::whole_numbers((1 << (values.integer("bits") - 1)) - 1), Norm::kLargest, values);
   };
   row.claims = [](const SpecValues& values, Claims usual) {
     return claims<32>(values, usual, static_cast<double>(values.integer("bits")));
@@ -99,7 +91,7 @@ Row fp8_row() {
   row.info.parameters = {choice("format", {"e4m3", "e5m2"}, "bits of exponent and of mantissa"), bucket("32768"), feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     const bool e4m3 = values.choice("format") == "e4m3";
-    return made("fp8", kFp8, e4m3 ? floats_of(3, -6, 448) : floats_of(2, -14, 57344), Norm::kLargest, values);
+    return made("fp8", kFp8, e4m3 ? kE4m3 : kE5m2, Norm::kLargest, values);
   };
   row.claims = [](const SpecValues& values, Claims usual) { return claims<32>(values, usual, 8); };
   row.trials.further = {"bucket=128"};
@@ -112,7 +104,7 @@ Row mxfp4_row() {
                    "OCP Microscaling Formats (MX) v1.0, 2023");
   row.info.parameters = {bucket("32"), feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
-    return made("mxfp4", kMxfp4, floats_of(1, 0, 6), Norm::kPowerOfTwo, values);
+    return made("mxfp4", kMxfp4, kE2m1, Norm::kPowerOfTwo, values);
   };
   row.claims = [](const SpecValues& values, Claims usual) { return claims<8>(values, usual, 4); };
   return row;
