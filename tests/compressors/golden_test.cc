@@ -1,4 +1,4 @@
-// Exchanges of S2, of what it is compared to, of QSGD, and of sparsifiers, as files: what was written once must be read for ever, and
+// Exchanges of all compressors but CASQ, which has its own test, and GradiVeQ, as files: what was written once must be read for ever, and
 // spoilt bytes be refused. A file holds all that arrives at worker 0 of two, collective after collective: sums and
 // unions, gathered messages of both workers, shards of both. To write files that are missing, for a new format:
 // THINWIRE_WRITE_GOLDEN=1 compressors_test --gtest_filter='Golden.*'
@@ -44,6 +44,19 @@ const std::vector<Good>& good_files() {
       {"topk_v1", "topk:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       {"topk_v1_bf16", "topk:density=0.3,values=bf16", {2 * (12 + 1 + 2 * 108 + 14 + 36 + 2 * 5 + 1 + 2)}},
       {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {3 * 4, 4 * (60 + 3)}},  // norms and a head; fields of 5 bits, 6 in a word
+      // One bucket a chunk, but of mxfp4: twelve and one.
+      {"efsign_v1", "efsign", {2 * (12 + 1 + 4 + 45 + 4 + 2)}},
+      {"terngrad_v1", "terngrad", {2 * (12 + 1 + 4 + 90 + 4 + 4)}},
+      {"nuqsgd_v1", "nuqsgd:bits=4", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
+      {"natural_v1", "natural:bits=8", {2 * (12 + 1 + 4 + 360 + 4 + 14)}},
+      {"dorefa_v1", "dorefa:bits=3", {2 * (12 + 1 + 4 + 135 + 4 + 6)}},
+      {"int_v1", "int:bits=8", {2 * (12 + 1 + 4 + 360 + 4 + 14)}},
+      {"fp8_v1", "fp8:format=e4m3", {2 * (12 + 1 + 4 + 360 + 4 + 14)}},
+      {"fp8_v1_e5m2", "fp8:format=e5m2", {2 * (12 + 1 + 4 + 360 + 4 + 14)}},
+      {"mxfp4_v1", "mxfp4", {2 * (12 + 1 + 12 + 180 + 1 + 7)}},
+      {"onebit_v1", "onebit", {2 * (12 + 1 + 8 + 45 + 8 + 2)}},
+      {"eden_v1", "eden:bits=2", {2 * (12 + 1 + 3 * 4 + 4 + 96 + 4 + 4 + 16)}},  // blocks of 256, 64 and 64 entries; of 64
+      {"powersgd", "powersgd:rank=1", {4 * (60 + 14 + 3), 4 * 6}},               // P of a, b as it is, and a head; Q of a
   };
   return files;
 }
@@ -98,6 +111,17 @@ const std::vector<Bad>& bad_files() {
       {"topk_v1_bad_upper_bits", "topk_v1", 190, {0x91}},      // a third place
       {"topk_v1_bad_no_places", "topk_v1", 189, {0, 0}},
       {"topk_v1_bf16_bad_value", "topk_v1_bf16", 305, {0x80, 0x7f}},
+      // Worker 1's message begins at 208, 395, 213, 76 and 149, and its code of a 13 bytes later.
+      {"nuqsgd_v1_bad_wire_id", "nuqsgd_v1", 208, {51}},
+      {"int_v1_bad_version", "int_v1", 396, {2}},
+      {"int_v1_bad_unit", "int_v1", 408, {0, 0, 0x80, 0xbf}},
+      {"int_v1_bad_unit_nan", "int_v1", 408, {0, 0, 0xc0, 0x7f}},
+      {"int_v1_bad_large_unit", "int_v1", 408, {0, 0, 0x80, 0x7e}},  // 127 times it is infinite
+      {"mxfp4_v1_bad_unit", "mxfp4_v1", 226, {0xff}},
+      {"onebit_v1_bad_mean", "onebit_v1", 89, {0, 0, 0xc0, 0x7f}},
+      {"onebit_v1_bad_order", "onebit_v1", 89, {0, 0, 0x80, 0x3f}},  // what a 0 becomes is above 0
+      {"eden_v1_bad_scale", "eden_v1", 162, {0, 0, 0x80, 0xbf}},
+      {"eden_v1_bad_scale_nan", "eden_v1", 162, {0, 0, 0xc0, 0x7f}},
       {"qsgd_v2_bad_large_step", "qsgd_v2", 221, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
   };
   return files;
