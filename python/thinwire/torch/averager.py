@@ -1,7 +1,7 @@
 """What an attachment and local steps have in common: a worker's reducer and lanes, its figures, its saved states and its end."""
 
 import weakref
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, Protocol, TypeVar, overload
 
 import torch.distributed as dist
 
@@ -12,6 +12,12 @@ from thinwire.torch.lanes import Lanes
 from thinwire.torch.model_parameters import ModelParameters
 
 _Own = TypeVar("_Own", bound="Averager")
+
+
+class ScalarWriter(Protocol):
+    """torch.utils.tensorboard.SummaryWriter, or what writes scalars as it does."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
 
 
 class Averager:
@@ -52,6 +58,12 @@ class Averager:
         specs = sorted(set(self._reducer.compressors))
         return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {', '.join(specs)}", self.stats())
 
+    def write_scalars(self, writer: ScalarWriter, step: int | None = None, *, prefix: str = "thinwire") -> None:
+        """Adds what stats() knows to a torch.utils.tensorboard.SummaryWriter, as ``thinwire/ratio``, ``thinwire/seconds/encode``
+        and so on. step: None: the steps so far, those of the run whose state was loaded among them."""
+        for name, value in statistics.scalars(self.stats()).items():
+            writer.add_scalar(f"{prefix}/{name}", value, self._all_steps if step is None else step)
+
     @overload
     def state_dict(self, *, all_ranks: bool | None = None, to: None = None) -> dict[str, Any]: ...
     @overload
@@ -78,8 +90,7 @@ class Averager:
                 "(torch.distributed.checkpoint, accelerate)"
             )
         self._settle()
-        steps = self._earlier_steps + self._steps
-        own = checkpoint.pack(self._reducer.state(), self._terms, self._rank, self._world_size, steps)
+        own = checkpoint.pack(self._reducer.state(), self._terms, self._rank, self._world_size, self._all_steps)
         if not all_ranks:
             return own | self._common_state()
         states: list[Any] = [None] * self._world_size
@@ -134,6 +145,10 @@ class Averager:
             raise _native.StateError(
                 f"this {self._called} is of no further use, since it failed ({type(error).__name__}: {error}). Restart from a checkpoint"
             ) from error
+
+    @property
+    def _all_steps(self) -> int:
+        return self._earlier_steps + self._steps
 
     def _settle(self) -> None:
         """Returns when no lane is at work and no step of the reducer is open."""

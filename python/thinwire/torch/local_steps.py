@@ -142,7 +142,8 @@ class LocalSteps(Averager):
         Averages when it is time. Raises PeerError where another worker is lost, has failed or is later than the timeout, and
         StateError on any later call.
         """
-        self.check_usable()
+        if self._under_way is None or not self._has_failed:  # else what is under way says why
+            self.check_usable()
         self._steps += 1
         self._arrive()
         fragment = self._turns.after(self._all_steps)
@@ -174,8 +175,8 @@ class LocalSteps(Averager):
         return figures | {"outer_steps": self._outer_steps, "failed_steps": self._failed_steps}
 
     @property
-    def _all_steps(self) -> int:
-        return self._earlier_steps + self._steps
+    def _has_failed(self) -> bool:
+        return self._lanes.failure.error is not None
 
     def _send(self, fragment: int) -> None:
         self._reducer.begin_step()
@@ -209,8 +210,8 @@ class LocalSteps(Averager):
         yield indices
 
     def _arrive(self) -> None:
-        """Uses the mean that is due, if one is."""
-        if self._under_way is None or self._all_steps < self._under_way.due:
+        """Uses the mean that is due, if one is. A failure need not be waited for."""
+        if self._under_way is None or (self._all_steps < self._under_way.due and not self._has_failed):
             return
         self._settle()
         under_way, self._under_way = self._under_way, None

@@ -27,6 +27,12 @@ def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
     }
 
 
+def scalars(stats: dict[str, Any]) -> dict[str, float]:
+    """What stats() knows, phases as ``seconds/encode``."""
+    flat = stats | {f"seconds/{phase}": spent for phase, spent in stats["seconds"].items()}
+    return {name: value for name, value in flat.items() if isinstance(value, (int, float))}
+
+
 def table(title: str, stats: dict[str, Any]) -> str:
     """A few aligned lines."""
     seconds = ", ".join(f"{phase} {spent:.3g} s" for phase, spent in stats["seconds"].items())
