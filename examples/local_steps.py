@@ -25,7 +25,7 @@ rank = dist.get_rank()
 torch.manual_seed(0)  # all workers begin with the same parameters
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
-local = thinwire.torch.LocalSteps(model, optimizer, every=10, compressor="casq:rate=0.25")
+local = thinwire.torch.LocalSteps(model, optimizer, every=10, compressor="casq:bits=2")
 
 os.makedirs(options.folder, exist_ok=True)
 file, first = f"{options.folder}/{rank}.pt", 0

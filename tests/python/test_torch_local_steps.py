@@ -569,6 +569,20 @@ def check_closed():
         copy.deepcopy(local)
 
 
+def check_late_unfreezing():
+    model = deep_linear()
+    model[0].requires_grad_(False)
+    with local_steps(model, sgd(model), 1) as local:
+        local.step()
+        model[0].requires_grad_(True)
+        with pytest.raises(StateError, match="'0.weight' is trained, and required no gradient .*make a new one after unfreezing"):
+            local.step()
+
+
+def test_a_parameter_that_was_frozen_at_first_is_refused():
+    pool(2).run(check_late_unfreezing)
+
+
 def test_a_closed_one_refuses_to_work():
     pool(2).run(check_closed)
 

@@ -78,7 +78,7 @@ class LocalSteps(Averager):
         every: int,
         *,
         outer: Outer = nesterov,
-        compressor: str = "casq:rate=0.25",
+        compressor: str = "casq:bits=2",
         rules: Rules = None,
         fragments: int = 1,
         overlap: int = 0,
@@ -125,7 +125,7 @@ class LocalSteps(Averager):
             error = caught
         shake_hands(group, terms, error)
 
-        self._optimizer = optimizer
+        self._model, self._optimizer = model, optimizer
         self._fragments = divided(parameters.elements, fragments)
         self._under_way: UnderWay | None = None
         self._outer_steps = self._failed_steps = 0
@@ -179,6 +179,7 @@ class LocalSteps(Averager):
         return self._lanes.failure.error is not None
 
     def _send(self, fragment: int) -> None:
+        self._shared.check_covers(self._model)
         self._reducer.begin_step()
         jobs = []
         for indices in self._buckets(fragment):

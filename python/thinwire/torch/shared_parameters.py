@@ -11,13 +11,13 @@ from torch.optim import Optimizer
 
 from thinwire._native import ArgumentError, StateError
 from thinwire.torch.lanes import is_finite
-from thinwire.torch.model_parameters import REDUCERS_TYPES, in_memory
+from thinwire.torch.model_parameters import REDUCERS_TYPES, in_memory, trained_parameters
 
 Outer = Callable[[list[torch.Tensor]], Optimizer]
 
 
 def nesterov(parameters: Iterable[torch.Tensor]) -> Optimizer:
-    """DiLoCo's outer optimizer (Douillard et al. 2023, section 3.1)."""
+    """DiLoCo's outer optimizer (Douillard et al. 2023, arXiv 2311.08105)."""
     return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
 
 
@@ -33,6 +33,13 @@ class SharedParameters:
         with torch.no_grad():
             self.values = [in_memory(parameter).to("cpu", _type_of(parameter), copy=True).contiguous() for parameter in self._own]
         self.outer = _made(make_outer, self.values)
+
+    def check_covers(self, model: nn.Module) -> None:
+        """Raises StateError where the model trains a parameter that is not among them, in which workers would drift apart."""
+        known = {id(parameter) for parameter in self._own}
+        for name, parameter in trained_parameters(model):
+            if id(parameter) not in known:
+                raise StateError(f"{name!r} is trained, and required no gradient when LocalSteps was made; make a new one after unfreezing")
 
     @torch.no_grad()
     def take_change(self, index: int, change: torch.Tensor) -> None:
