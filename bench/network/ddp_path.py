@@ -97,14 +97,14 @@ def _work(job: dict) -> None:
         replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
 
         def step() -> float:
-            replica.ddp.zero_grad(set_to_none=True)
-            loss = replica.ddp()
+            replica.model.zero_grad(set_to_none=True)
+            loss = replica.model()
             dist.barrier()
             begin = time.perf_counter()
             loss.backward()
             return slowest(time.perf_counter() - begin)
 
-        with replica.ddp.no_sync() if spec == _ALONE else nullcontext():
+        with replica.model.no_sync() if spec == _ALONE else nullcontext():
             for _ in range(replica.warm_up_steps):
                 step()
             done = replica.warm_up_steps

@@ -26,6 +26,8 @@ compressors:
   casq:bits=2, ...    whatever thinwire serves (`build/thinwire compressors` lists it);
                       thinwire:bf16 is thinwire's, where bf16 is PyTorch's
   s2+none             s2 for embeddings, none for all else
+  local:every=30/casq:bits=2
+                      no DDP, but workers that average every 30 steps (docs/local_steps.md)
   Separate them by commas, spaces or semicolons; a comma before key=value belongs to the
   compressor: plain,casq:bits=1,feedback=off names two.
 

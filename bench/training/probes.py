@@ -96,14 +96,14 @@ def compress_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup) -> f
 def _step_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup,
                   communicates: bool) -> float:
     replica = Replica(trainer.make_model(0), spec, alone)
-    optimizer = trainer.optimizer(replica.ddp)
+    optimizer = trainer.optimizer(replica.model)
     indices = torch.arange(trainer.settings.batch)
     warm_up = replica.warm_up_steps if communicates else _WARM_UP_STEPS
     dist.barrier()
     seconds = []
-    with nullcontext() if communicates else replica.ddp.no_sync():
+    with nullcontext() if communicates else replica.model.no_sync():
         for _ in range(warm_up + _STEPS):
             begin = time.perf_counter()
-            trainer.step(replica.ddp, optimizer, indices)
+            trainer.step(replica.model, optimizer, indices)
             seconds.append(time.perf_counter() - begin)
     return mean_over_workers(statistics.median(seconds[warm_up:]))

@@ -1,9 +1,11 @@
-"""A model in DDP whose gradients are summed in one of the ways that the job compares."""
+"""A model whose workers keep together in one of the ways that the job compares: in DDP, or by local steps."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -44,7 +46,8 @@ class Costs:
 
 
 class Replica:
-    """A model wrapped in DDP, whose gradients go through `spec` in `group`."""
+    """A `module`, and the `model` that trains it: DDP, whose gradients go through `spec` in `group`, or the module itself,
+    which local steps average."""
 
     def __init__(self, model: nn.Module, spec: str, group: dist.ProcessGroup | None = None,
                  seed: int = 0, timeout: float = 120, lanes: int | None = None,
@@ -55,35 +58,61 @@ class Replica:
         self._elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self._powersgd: powerSGD_hook.PowerSGDState | None = None
         self._random: random_projection.RandomProjection | None = None
-        self._attachment = None
-        self.ddp = DistributedDataParallel(
+        self._averager = None  # thinwire's
+        self._seed, self._timeout = seed, timeout
+        self._local = specs.local_options(spec)
+        self.module = self.model = model
+        if self._local is not None:
+            return
+        self.model = DistributedDataParallel(
             model, process_group=group, gradient_as_bucket_view=True,
             init_sync=False,  # the same seed made the same weights on every worker
             # PyTorch's PowerSGD has two rounds a bucket; with several buckets, workers may issue
             # them in different orders, and Gloo then aborts the process.
             bucket_cap_mb=_ONE_BUCKET_MB if specs.powersgd_rank(spec) else None)
-        self._register(group, seed, timeout, lanes)
+        self._register(group, lanes)
 
-    def _register(self, group: dist.ProcessGroup | None, seed: int, timeout: float,
-                  lanes: int | None) -> None:
+    def _register(self, group: dist.ProcessGroup | None, lanes: int | None) -> None:
         rank, ratio = specs.powersgd_rank(self.spec), specs.random_ratio(self.spec)
         if self.spec in _HALVES:
-            self.ddp.register_comm_hook(group, _HALVES[self.spec])
+            self.model.register_comm_hook(group, _HALVES[self.spec])
         elif rank:
             self._powersgd = powerSGD_hook.PowerSGDState(
                 group, matrix_approximation_rank=rank,
-                start_powerSGD_iter=self._powersgd_first_step, random_seed=seed,
+                start_powerSGD_iter=self._powersgd_first_step, random_seed=self._seed,
                 orthogonalization_epsilon=1e-8)
-            self.ddp.register_comm_hook(self._powersgd, powerSGD_hook.powerSGD_hook)
+            self.model.register_comm_hook(self._powersgd, powerSGD_hook.powerSGD_hook)
         elif ratio:
-            self._random = random_projection.RandomProjection(group, ratio, seed)
-            self.ddp.register_comm_hook(self._random, random_projection.hook)
+            self._random = random_projection.RandomProjection(group, ratio, self._seed)
+            self.model.register_comm_hook(self._random, random_projection.hook)
         elif self.spec != "plain":
             import thinwire.torch
-            embedding, rest = specs.thinwire_specs(self.spec)
-            rules = {"*embedding*": embedding} if embedding else None
-            self._attachment = thinwire.torch.attach(
-                self.ddp, rest, rules=rules, seed=seed, timeout=timeout, lanes=lanes)
+            self._averager = thinwire.torch.attach(self.model, **self._thinwire_options(), lanes=lanes)
+
+    def begin(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before the first step of the optimizer of the model."""
+        if self._local is None:
+            return
+        import thinwire.torch
+        options = dict(self._local)
+        rate, momentum = options.pop("rate", 0.7), options.pop("momentum", 0.9)
+        self._averager = thinwire.torch.LocalSteps(
+            self.module, optimizer, **options, **self._thinwire_options(),
+            outer=lambda shared: torch.optim.SGD(shared, rate, momentum, nesterov=momentum > 0))
+
+    def after_step(self) -> None:
+        """After every step of the optimizer."""
+        if self._local is not None:
+            self._averager.step()
+
+    def tested(self) -> AbstractContextManager[None]:
+        """Within it the module's parameters are the same on all workers."""
+        return nullcontext() if self._local is None else self._averager.shared_parameters()
+
+    def _thinwire_options(self) -> dict:
+        embedding, rest = specs.thinwire_specs(self.spec)
+        return {"compressor": rest, "rules": {"*embedding*": embedding} if embedding else None,
+                "seed": self._seed, "timeout": self._timeout}
 
     @property
     def warm_up_steps(self) -> int:
@@ -92,14 +121,14 @@ class Replica:
 
     @property
     def lanes(self) -> int | None:
-        """Of thinwire; PyTorch's hooks have none."""
-        return self._attachment.lanes if self._attachment else None
+        """Of thinwire's attachment; PyTorch's hooks have none."""
+        return getattr(self._averager, "lanes", None)
 
     def costs(self, steps: int) -> Costs:
         """The account after `steps` steps."""
         plain = ring_bytes(self._workers, 4 * self._elements)
-        if self._attachment is not None:
-            return _thinwire_costs(self._attachment.stats())
+        if self._averager is not None:
+            return _thinwire_costs(self._averager.stats())
         if self._powersgd is not None:
             first = min(steps, self._powersgd_first_step)
             sent = 4 * self._powersgd.total_numel_after_compression
@@ -110,8 +139,8 @@ class Replica:
 
     def close(self) -> None:
         """Ends thinwire's threads and process groups; PyTorch's hooks hold none."""
-        if self._attachment is not None:
-            self._attachment.close()
+        if self._averager is not None:
+            self._averager.close()
 
 
 def _thinwire_costs(stats: dict) -> Costs:

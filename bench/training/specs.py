@@ -8,6 +8,9 @@
                       "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's, and
                       "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
+    local:every=H/SPEC
+                      no DDP but LocalSteps, which average every H steps by thinwire's SPEC; also with fragments=, overlap=,
+                      mixing=, and of the outer optimizer rate= and momentum=
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ _POWERSGD = re.compile(r"powersgd(?::rank=([1-9]\d*))?")
 _POWERSGD_RANK = 4
 _RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
+_LOCAL = re.compile(r"local:([^/]*)/(.*)")
+_LOCAL_OPTIONS = {"every": int, "fragments": int, "overlap": int, "mixing": float, "rate": float, "momentum": float}
 
 
 def powersgd_rank(spec: str) -> int | None:
@@ -54,9 +59,24 @@ def needs_thinwire(spec: str) -> bool:
     return spec != "plain" and spec not in HALVES and powersgd_rank(spec) is None and random_ratio(spec) is None
 
 
+def local_options(spec: str) -> dict[str, int | float] | None:
+    """What `spec` sets of local steps; None if it names something else. ValueError names what nobody knows."""
+    match = _LOCAL.fullmatch(spec)
+    if match is None:
+        return None
+    pairs = dict(pair.partition("=")[::2] for pair in match[1].split(","))
+    try:
+        if "every" in pairs:
+            return {name: _LOCAL_OPTIONS[name](value) for name, value in pairs.items()}
+    except (KeyError, ValueError):
+        pass
+    raise ValueError(f"{spec!r}: expected local:every=H/SPEC, also with numbers for any of {', '.join(list(_LOCAL_OPTIONS)[1:])}")
+
+
 def thinwire_specs(spec: str) -> tuple[str | None, str]:
     """Of embeddings, where they have one of their own, and of all else."""
-    first, joined, rest = spec.removeprefix(_THINWIRE).partition("+")
+    local = _LOCAL.fullmatch(spec)
+    first, joined, rest = (local[2] if local else spec).removeprefix(_THINWIRE).partition("+")
     return (first, rest) if joined else (None, first)
 
 
@@ -70,6 +90,8 @@ def check(specs: list[str]) -> None:
             raise ValueError(f"{spec!r}: expected powersgd or powersgd:rank=R with R >= 1")
         if name == "random" and needs_thinwire(spec):
             raise ValueError(f"{spec!r}: expected random:ratio=R with R >= 1")
+        if spec.startswith("local") and local_options(spec) is None:
+            raise ValueError(f"{spec!r}: expected local:every=H/SPEC")
     ours = [spec for spec in specs if needs_thinwire(spec)]
     if not ours:
         return

@@ -66,7 +66,7 @@ class Trainer(ABC):
         return Order(self.train_count, self.settings.workers, self.settings.batch, seed)
 
     def replica(self, spec: str, seed: int) -> Replica:
-        """A fresh model in DDP."""
+        """A fresh model, kept together as `spec` says."""
         return Replica(self.make_model(seed), spec, seed=seed, timeout=self.settings.timeout)
 
     def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, indices: torch.Tensor) -> float:
@@ -81,7 +81,8 @@ class Trainer(ABC):
         """Trains the model in `replica`, made with the same seed, to the end."""
         order = self.order(seed)
         steps = order.steps(self.settings.epochs)
-        optimizer = self.optimizer(replica.ddp)
+        optimizer = self.optimizer(replica.model)
+        replica.begin(optimizer)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: one_cycle(step, steps))
         tests = {round(steps * (part + 1) / self.settings.evaluations)
                  for part in range(self.settings.evaluations)}
@@ -89,13 +90,15 @@ class Trainer(ABC):
         self._begin_segment()
         for done, indices in enumerate(order.batches(self.place.rank, steps), start=1):
             begin = time.perf_counter()
-            course.losses.append(self.step(replica.ddp, optimizer, indices))
+            course.losses.append(self.step(replica.model, optimizer, indices))
+            replica.after_step()
             schedule.step()
             course.seconds.append(time.perf_counter() - begin)
             self._count_bytes(course)
             progress(done, steps, course.losses[-1])
             if done in tests:
-                accuracy = self.test(replica.ddp.module, quick=done < steps)
+                with replica.tested():
+                    accuracy = self.test(replica.module, quick=done < steps)
                 course.accuracies.append((done, accuracy))
                 self._begin_segment()
         return course

@@ -25,6 +25,7 @@ def torchrun(*arguments, workers=2):
         ("with_accelerate.py", "accelerate", 2),
         ("with_trainer.py", "transformers", 2),
         ("with_lightning.py", "pytorch_lightning", 2),
+        ("local_steps.py", "torch", 2),
     ],
 )
 def test_an_example_trains_and_resumes(tmp_path, script, package, workers):

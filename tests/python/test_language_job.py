@@ -55,6 +55,19 @@ def test_specs_of_embeddings_and_of_all_else():
         specs.check(["s2+nonsense"])
 
 
+def test_specs_of_local_steps():
+    assert specs.split_specs("plain;local:every=30,overlap=5/casq:bits=2,reduce=scatter") == [
+        "plain", "local:every=30,overlap=5/casq:bits=2,reduce=scatter"]
+    assert specs.local_options("local:every=30,mixing=.5/s2+none") == {"every": 30, "mixing": 0.5}
+    assert specs.thinwire_specs("local:every=30,mixing=.5/s2+none") == ("s2", "none")
+    assert specs.local_options("casq:bits=2") is None
+    for wrong in ("local:every=3", "local:fragments=2/none", "local:every=/none", "local:every=3,rate=a/none", "local:evry=3/none"):
+        with pytest.raises(ValueError, match="expected local:every=H/SPEC"):
+            specs.check([wrong])
+    with pytest.raises(ValueError, match="nonsense"):
+        specs.check(["local:every=3/nonsense"])
+
+
 def test_the_table_tells_perplexity_relative_to_plain():
     row = {"task": "language-model", "compressor": "s2+none", "accuracy": 110.0, "accuracy_difference": 10.0,
            "accuracy_interval": 5.0, "wire_bytes_per_step": None, "arithmetic_bytes_per_step": 2e6, "row_bytes_per_step": 1e6,
@@ -80,14 +93,16 @@ def run(*command):
 @pytest.mark.skipif("king-james" not in text.installed(), reason="needs bible-kjv")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_trains_with_dense_and_sparse_embeddings(tmp_path, sparse):
-    compressors = "plain;s2+none;s2:mode=exact/casq:bits=2+casq:bits=2"
+    compressors = "plain;s2+none;s2:mode=exact/casq:bits=2+casq:bits=2;local:every=2/none"
     out = run("-m", "bench.training", "--task", "language-model", "--data", "king-james", "--link", "none", "--workers", "2",
               "--train-limit", "128", "--batch", "8", "--epochs", "1", "--test-limit", "16", "--evaluations", "1",
               "--compressors", compressors, "--out", str(tmp_path), *(["--sparse-embedding"] if sparse else []))
     assert out.returncode == 0, out.stderr
     assert "perplexity" in out.stdout
     results = json.loads((tmp_path / "results.json").read_text())
-    plain, lossless, quantized = results["summary"]
+    plain, lossless, quantized, _ = results["summary"]
+    sent = [each["arithmetic_bytes"] for each in results["runs"]]
+    assert sent[3] == pytest.approx(sent[0] / 2, rel=0.02)
     assert lossless["accuracy"] == pytest.approx(plain["accuracy"], rel=1e-3)
     assert lossless["row_bytes_per_step"] < 0.2 * plain["arithmetic_bytes_per_step"]
     assert quantized["arithmetic_bytes_per_step"] < 0.1 * plain["arithmetic_bytes_per_step"]

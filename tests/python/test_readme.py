@@ -1,4 +1,5 @@
-"""README's commands run. What would take minutes runs shortened, by the options added here."""
+"""README's commands run, and the Python of README and of docs/local_steps.md. What would take minutes runs shortened, by the options
+added here."""
 
 import os
 import re
@@ -32,8 +33,8 @@ OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --tr
            "mpirun -n 4 build/thinwire": " --elements 300000 --repetitions 1"}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+def blocks(language: str, file: str = "README.md") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / file).read_text(), re.M | re.S)
 
 
 def commands() -> list[str]:
@@ -68,12 +69,17 @@ def test_command(command: str, gradient: None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python(code: str) -> None:
+@pytest.mark.parametrize("code", blocks("python") + blocks("python", "docs/local_steps.md"))
+def test_python(code: str, tmp_path: Path) -> None:
     if "ddp_model" in code:  # a fragment of a training script; examples/train_fashion_mnist.py is the whole
         compile(code, "README.md", "exec")
         return
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    if "init_process_group" not in code:
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+        return
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    subprocess.run([ROOT / ".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2", script], check=True, cwd=tmp_path, timeout=120)
 
 
 def test_there_is_something_to_run() -> None:

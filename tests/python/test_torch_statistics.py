@@ -51,3 +51,36 @@ def test_the_table_is_for_people():
     stats = {key: 0 for key in KEYS} | {"traffic_bytes": 2.5e6, "plain_bytes": 4e7, "ratio": 16.0, "compressed_share": None}
     text = statistics.table("title", stats | {"seconds": {"wire": 1.5}})
     assert text.splitlines()[0] == "title" and "2.5 MB, plain all-reduce 40 MB" in text and "wire 1.5 s" in text
+
+
+class Writer:
+    """What torch.utils.tensorboard.SummaryWriter does, of which tests need not have the package."""
+
+    def __init__(self):
+        self.scalars = []
+
+    def add_scalar(self, tag, scalar_value, global_step):
+        assert isinstance(scalar_value, (int, float))
+        self.scalars.append((tag, scalar_value, global_step))
+
+
+def check_scalars():
+    model = ddp()
+    with thinwire.torch.attach(model, "casq:bits=2") as attachment:
+        writer = Writer()
+        attachment.write_scalars(writer)
+        tags = [tag for tag, _, _ in writer.scalars]
+        assert "thinwire/traffic_bytes" in tags and "thinwire/ratio" not in tags  # which nobody knows yet
+        for step in range(3):
+            backward(model, batch(step, dist.get_rank()))
+        writer, stats = Writer(), attachment.stats()
+        attachment.write_scalars(writer)
+        assert ("thinwire/ratio", stats["ratio"], 3) in writer.scalars
+        assert ("thinwire/seconds/encode", stats["seconds"]["encode"], 3) in writer.scalars
+        assert {tag.split("/")[1] for tag, _, _ in writer.scalars} == KEYS
+        attachment.write_scalars(writer, 500, prefix="exchange")
+        assert ("exchange/steps", 3, 500) in writer.scalars
+
+
+def test_scalars_go_to_tensorboard_by_one_line():
+    pool(2).run(check_scalars)

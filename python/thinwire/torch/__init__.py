@@ -1,7 +1,8 @@
-"""thinwire for PyTorch's DistributedDataParallel: one line attaches it to a model."""
+"""thinwire for PyTorch: attach() to a DistributedDataParallel model, or LocalSteps for workers that train alone for a while."""
 
 from thinwire.torch.attaching import attach
 from thinwire.torch.attachment import Attachment
+from thinwire.torch.local_steps import LocalSteps
 from thinwire.torch.recorder import GradientRecorder, read_recording
 
-__all__ = ["Attachment", "GradientRecorder", "attach", "read_recording"]
+__all__ = ["Attachment", "GradientRecorder", "LocalSteps", "attach", "read_recording"]

@@ -1,4 +1,4 @@
-"""An attachment's state for frameworks that call state_dict() on every worker and store what one of them returns."""
+"""An averager's state for frameworks that call state_dict() on every worker and store what one of them returns."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ import torch
 from thinwire._native import StateError
 
 if TYPE_CHECKING:
-    from thinwire.torch.attachment import Attachment
+    from thinwire.torch.averager import Averager
 
 
 class AllRanksState:
@@ -18,16 +18,16 @@ class AllRanksState:
     neither merges ranks nor compares sizes then, and it loads into another number of workers too.
     """
 
-    def __init__(self, attachment: "Attachment"):
-        self._attachment = attachment
+    def __init__(self, averager: "Averager"):
+        self._averager = averager
 
     def state_dict(self) -> dict[str, Any]:
         file = io.BytesIO()
-        torch.save(self._attachment.state_dict(all_ranks=True), file)
+        torch.save(self._averager.state_dict(all_ranks=True), file)
         return {"all_ranks": file.getvalue()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """As Attachment.load_state_dict(). Raises StateError."""
+        """As Averager.load_state_dict(). Raises StateError."""
         if not isinstance(state, dict) or not isinstance(state.get("all_ranks"), bytes):
-            raise StateError("this is no state of all ranks, as attachment.all_ranks.state_dict() returns")
-        self._attachment.load_state_dict(torch.load(io.BytesIO(state["all_ranks"]), weights_only=True))
+            raise StateError("this is no state of all ranks, as all_ranks.state_dict() returns")
+        self._averager.load_state_dict(torch.load(io.BytesIO(state["all_ranks"]), weights_only=True))

@@ -1,23 +1,19 @@
 """attach(): checks everything, agrees with the other workers, and puts an attachment to work."""
 
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import thinwire
-from thinwire import _native
-from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, used_rules
+from thinwire._arguments import Rules, checked_seed, checked_threads, checked_whole
 from thinwire._native import ArgumentError
+from thinwire.torch.agreement import checked_duration, kept_terms, make_reducer, open_lanes, passing_terms
 from thinwire.torch.attachment import Attachment, Scaler
 from thinwire.torch.cores import default_threads
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.lane_choice import FEWEST, MOST, choose_lanes
-from thinwire.torch.lane_groups import LaneGroups, timeout_of
-from thinwire.torch.lanes import Lanes
+from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.model_parameters import ModelParameters
-from thinwire.torch.plain_sums import PlainSums
 from thinwire.torch.served_models import check_is_ddp, free_slot
 
 
@@ -69,66 +65,41 @@ def attach(
     terms = error = None
     try:
         slot = free_slot(ddp_model)
-        groups = LaneGroups(group, _duration(timeout, group), _backend(backend))
+        groups = LaneGroups(group, checked_duration(timeout, group), _backend(backend))
         scaler = _checked_scaler(scaler)
         seed = checked_seed(seed)
         lanes = None if lanes is None else checked_whole("lanes", lanes, 1)
         threads = checked_threads(default_threads(world_size) if threads is None else threads)
-        parameters = ModelParameters(ddp_model)
-        reducer = _native.Reducer(
-            layout=parameters.layout,
-            compressor=checked_spec(compressor),
-            rules=used_rules(rules, parameters.names_in_model),
+        parameters = ModelParameters(ddp_model.module, getattr(ddp_model, "parameters_to_ignore", set()))
+        reducer = make_reducer(
+            parameters,
+            group,
+            compressor,
+            rules,
             small_uncompressed=bool(small_uncompressed),
             seed=seed,
-            rank=dist.get_rank(group),
-            world_size=world_size,
             lanes=lanes or MOST,
             threads=threads,
             measure_every=checked_whole("measure_every", measure_every, 0),
             # What is staged is gone when a step ends.
             keep_old_residuals=scaler is not None or parameters.any_on_device,
         )
-        parameters.check_types(reducer.compressors)
-        kept = _kept_terms(parameters, reducer, seed)
-        terms = kept | {
-            "version": thinwire.__version__,
-            "lanes": lanes,
-            "backend": backend,
-            "dtypes": parameters.dtypes,
-            "description": reducer.description,
-            "fingerprint": reducer.fingerprint,
-        }
+        kept = kept_terms(parameters, reducer, seed)
+        terms = kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend}
     except Exception as caught:  # the other workers wait for this one's word
         error = caught
     shake_hands(group, terms, error)
 
-    made_lanes = Lanes(PlainSums(world_size))
+    made_lanes = open_lanes(groups, FEWEST if lanes is None else lanes, reducer, world_size)
     try:
-        if world_size > 1:
-            made_lanes.grow(groups, FEWEST if lanes is None else lanes)
-            if reducer.chooses_by_link:
-                made_lanes.run(reducer.measure_link(0))
-            if lanes is None:
-                made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
+        if world_size > 1 and lanes is None:
+            made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
         attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept)
         slot.fill(ddp_model, attachment)
     except BaseException:
         made_lanes.close()
         raise
     return attachment
-
-
-def _duration(timeout: float | timedelta | None, group: dist.ProcessGroup) -> timedelta:
-    if timeout is None:
-        return timeout_of(group)
-    try:
-        duration = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
-    except (TypeError, ValueError, OverflowError):
-        raise ArgumentError(f"timeout = {timeout!r}; allowed: seconds, a timedelta, or None for that of the process group") from None
-    if duration <= timedelta(0):
-        raise ArgumentError(f"timeout = {timeout}; allowed: more than 0 seconds")
-    return duration
 
 
 def _backend(backend: str | None) -> str | None:
@@ -141,12 +112,3 @@ def _checked_scaler(scaler: Scaler | None) -> Scaler | None:
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise ArgumentError(f"scaler = {scaler!r}; allowed: a torch.amp.GradScaler, or another object with get_scale()")
     return scaler
-
-
-def _kept_terms(parameters: ModelParameters, reducer: _native.Reducer, seed: int) -> dict[str, Any]:
-    """What must be the same on all workers, and when a state is loaded."""
-    return {
-        "parameters": dict(parameters.layout),
-        "compressors": dict(zip(parameters.names, reducer.compressors, strict=True)),
-        "seed": seed,
-    }

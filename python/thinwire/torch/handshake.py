@@ -22,7 +22,7 @@ def shake_hands(group: dist.ProcessGroup, terms: Terms | None, error: Exception 
         raise error
     failed = {rank: text for rank, (_, text) in enumerate(said) if text is not None}
     if failed:
-        raise PeerError("; ".join(f"rank {rank} could not attach: {text}" for rank, text in failed.items()))
+        raise PeerError("; ".join(f"rank {rank} could not begin: {text}" for rank, text in failed.items()))
     if differences := _differences([terms_of_rank for terms_of_rank, _ in said]):
         raise ArgumentError("the workers do not agree: " + "; ".join(differences))
 

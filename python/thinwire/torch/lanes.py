@@ -134,7 +134,7 @@ class Lane:
         with self._copies.on_host(job.bucket, job.ready) as bucket:
             if job.is_plain:
                 self._perform("sum", lambda: self._plain_sums.average(bucket, self._communicator))
-                if not _is_finite(bucket):
+                if not is_finite(bucket):
                     job.reducer.fail_step()
             else:
                 # A capsule, as Tensor.__dlpack__() takes longer than the reducer for a small bucket.
@@ -201,5 +201,5 @@ class Lanes:
             lane.close()
 
 
-def _is_finite(bucket: torch.Tensor) -> bool:
+def is_finite(bucket: torch.Tensor) -> bool:
     return bucket.numel() == 0 or bool(torch.isfinite(torch.linalg.vector_norm(bucket, math.inf)))

@@ -1,14 +1,13 @@
-"""The parameters of a DDP model whose gradients are exchanged, and the models that cannot be served."""
+"""The parameters of a model that are exchanged, and the models that cannot be served."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._native import ArgumentError
 
-_REDUCERS_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+REDUCERS_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")  # of torch.compile() and activation checkpointing
 
@@ -17,20 +16,20 @@ class ModelParameters:
     """The trained parameters, by name and place; a tied parameter counts once, under its first name. Names are those of the
     model's own modules, without what wrappers put into them."""
 
-    def __init__(self, ddp_model: DistributedDataParallel):
-        """Raises ArgumentError for a model that cannot be served, saying why and what to do."""
-        trained = list(_trained(ddp_model))
+    def __init__(self, module: nn.Module, ignored: Collection[str] = ()):
+        """``ignored``: names that are left out. Raises ArgumentError for a model that cannot be served, saying why and what to do."""
+        trained = list(trained_parameters(module, ignored))
         for name, parameter in trained:
             _check_device(name, parameter)
         # Names and shapes, in the order of the module.
-        self.layout = [(name, _shape_in_memory(parameter)) for name, parameter in trained]
+        self.layout = [(name, list(in_memory(parameter).shape)) for name, parameter in trained]
         self.elements = [parameter.numel() for _, parameter in trained]
         self.bytes = sum(parameter.numel() * parameter.element_size() for _, parameter in trained)
         self.any_on_device = any(parameter.device.type != "cpu" for _, parameter in trained)
         self.dtypes = [str(parameter.dtype) for _, parameter in trained]
-        self.names_in_model = [_own_name(name) for name, _ in ddp_model.module.named_parameters()]  # trained or not
+        self.names_in_model = [_own_name(name) for name, _ in module.named_parameters()]  # trained or not
         # Of types that are summed without the reducer.
-        self._plain = {index for index, (_, parameter) in enumerate(trained) if parameter.dtype not in _REDUCERS_TYPES}
+        self._plain = {index for index, (_, parameter) in enumerate(trained) if parameter.dtype not in REDUCERS_TYPES}
         self._index_of = {id(parameter): index for index, (_, parameter) in enumerate(trained)}
 
     @property
@@ -44,7 +43,7 @@ class ModelParameters:
                 name = self.names[index]
                 raise ArgumentError(
                     f"parameter {name!r} is {self.dtypes[index]}, and {compressors[index]!r} takes "
-                    f"{', '.join(map(str, _REDUCERS_TYPES))}. Exempt it by a rule, {{{name!r}: 'none'}}, or convert it"
+                    f"{', '.join(map(str, REDUCERS_TYPES))}. Exempt it by a rule, {{{name!r}: 'none'}}, or convert it"
                 )
 
     def suit_the_reducer(self, indices: list[int]) -> bool:
@@ -61,11 +60,19 @@ class ModelParameters:
             ) from None
 
 
-def _trained(ddp_model: DistributedDataParallel) -> Iterator[tuple[str, nn.Parameter]]:
-    ignored = getattr(ddp_model, "parameters_to_ignore", set())
-    for name, parameter in ddp_model.module.named_parameters():
+def trained_parameters(module: nn.Module, ignored: Collection[str] = ()) -> Iterator[tuple[str, nn.Parameter]]:
+    """By the names that ModelParameters gives them, in its order."""
+    for name, parameter in module.named_parameters():
         if parameter.requires_grad and name not in ignored:
             yield _own_name(name), parameter
+
+
+def in_memory(parameter: torch.Tensor) -> torch.Tensor:
+    """With dimensions in the order in which memory holds them, as DDP's buckets do (channels_last)."""
+    stride: Callable[[int], int] = parameter.stride
+    order = sorted(range(parameter.dim()), key=stride, reverse=True)
+    permuted = parameter.permute(order)
+    return permuted if permuted.is_contiguous() and not parameter.is_contiguous() else parameter
 
 
 def _own_name(name: str) -> str:
@@ -77,12 +84,3 @@ def _own_name(name: str) -> str:
 def _check_device(name: str, parameter: nn.Parameter) -> None:
     if parameter.device.type not in _DEVICES:
         raise ArgumentError(f"parameter {name!r} is on {parameter.device}; thinwire serves {' and '.join(_DEVICES)}")
-
-
-def _shape_in_memory(parameter: torch.Tensor) -> list[int]:
-    """The shape with dimensions in the order in which memory holds them, as DDP's buckets do (channels_last)."""
-    stride: Callable[[int], int] = parameter.stride
-    order = sorted(range(parameter.dim()), key=stride, reverse=True)
-    in_memory = parameter.permute(order)
-    dense = in_memory.is_contiguous() and not parameter.is_contiguous()
-    return list(in_memory.shape if dense else parameter.shape)

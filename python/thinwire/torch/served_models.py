@@ -1,9 +1,10 @@
-"""Which models attach() serves, and what it says to others."""
+"""Which models attach() and LocalSteps serve, and what they say to others."""
 
 from typing import Any, NoReturn
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from thinwire._native import ArgumentError
 from thinwire.torch.hook_slot import HookSlot, slot_of
@@ -14,6 +15,34 @@ def check_is_ddp(model: Any) -> None:
     """Raises ArgumentError, which says what to do with this model."""
     if not isinstance(model, DistributedDataParallel):
         _refuse(model)
+
+
+def check_trains_alone(model: Any, optimizer: Any) -> None:
+    """Raises ArgumentError unless a worker can train the model by this optimizer without the others."""
+    if isinstance(model, DistributedDataParallel):
+        raise ArgumentError(
+            "LocalSteps takes a module that each worker trains alone; got DistributedDataParallel, which averages in every step. Pass "
+            "its module: with DDP in a group within each host, and group= of LocalSteps between the hosts, ddp_model.module"
+        )
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"LocalSteps takes a torch.nn.Module; got {type(model).__name__}")
+    if _is_sharded(model) or any(type(parameter.data).__name__ == "DTensor" for parameter in model.parameters()):
+        raise ArgumentError(
+            f"LocalSteps takes a module that each worker holds whole; got {type(model).__name__}, whose parameters are sharded (FSDP or "
+            "tensor parallel). Use a module that is not sharded, if it fits"
+        )
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    if not trained:
+        raise ArgumentError(f"{type(model).__name__} has no parameter that requires a gradient; there is nothing to average")
+    if not isinstance(optimizer, Optimizer):
+        raise ArgumentError(f"optimizer = {type(optimizer).__name__}; allowed: the torch.optim.Optimizer that trains the model")
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]
+    foreign = [parameter for parameter in held if id(parameter) not in trained]
+    if foreign:
+        raise ArgumentError(
+            f"the optimizer trains a parameter of shape {list(foreign[0].shape)} that the model does not have, and workers would drift "
+            "apart in it; pass a module that has all of them, such as a torch.nn.ModuleList of your models"
+        )
 
 
 def free_slot(model: DistributedDataParallel) -> HookSlot:
@@ -47,7 +76,7 @@ def _refuse(model: Any) -> NoReturn:
     start = f"attach() takes a DistributedDataParallel model; got {own}"
     if any(base.__module__.startswith("torch.distributed._composable.replicate") for base in bases):
         raise ArgumentError(f"{start}, made by replicate(), which takes no communication hook. Wrap the module in DistributedDataParallel instead")
-    if any("FSDP" in base.__name__ or "FullyShardedDataParallel" in base.__name__ for base in bases):
+    if _is_sharded(model):
         raise ArgumentError(
             f"{start}, which FSDP shards: every worker keeps a part of the gradients' mean, and thinwire gives all of it to every "
             "worker. Wrap the module in DistributedDataParallel instead, if it fits"
@@ -56,3 +85,7 @@ def _refuse(model: Any) -> NoReturn:
         raise ArgumentError(f"{start}, a compiled DDP model. attach() to the DDP model first, and compile it then")
     hint = " Wrap the module first" if isinstance(model, nn.Module) else ""
     raise ArgumentError(f"{start}.{hint}")
+
+
+def _is_sharded(model: Any) -> bool:
+    return any("FSDP" in base.__name__ or "FullyShardedDataParallel" in base.__name__ for base in type(model).__mro__)

@@ -1,4 +1,4 @@
-"""An attachment's counters, as figures and as a table for people."""
+"""Counters, as figures and as a table for people."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ PHASES = ("setup", "encode", "wire", "decode")
 
 
 def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
-    """This worker's figures since attach(); see Attachment.stats()."""
+    """This worker's figures; see Attachment.stats()."""
     return {
         "steps": steps,
         "reductions": counters["reductions"],
@@ -27,11 +27,17 @@ def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
     }
 
 
+def scalars(stats: dict[str, Any]) -> dict[str, float]:
+    """What stats() knows, phases as ``seconds/encode``."""
+    flat = stats | {f"seconds/{phase}": spent for phase, spent in stats["seconds"].items()}
+    return {name: value for name, value in flat.items() if isinstance(value, (int, float))}
+
+
 def table(title: str, stats: dict[str, Any]) -> str:
     """A few aligned lines."""
     seconds = ", ".join(f"{phase} {spent:.3g} s" for phase, spent in stats["seconds"].items())
     rows = [
-        ("steps", f"{stats['steps']:,}"),
+        ("steps", f"{stats['steps']:,}" + (f", {stats['outer_steps']:,} outer steps" if "outer_steps" in stats else "")),
         ("sent", f"{stats['traffic_bytes'] / 1e6:.4g} MB, plain all-reduce {stats['plain_bytes'] / 1e6:.4g} MB"),
         ("ratio", _text(stats["ratio"])),
         ("compressed", _text(stats["compressed_share"], " of the elements")),
