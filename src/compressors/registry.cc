@@ -25,6 +25,7 @@
   ROW(qsgd)                \
   ROW(randomk)             \
   ROW(s2)                  \
+  ROW(signsgd)             \
   ROW(sparcml)             \
   ROW(terngrad)            \
   ROW(topk)                \
