@@ -131,6 +131,7 @@ Row signsgd_row() {
   };
   row.claims = [](const SpecValues& values, Claims claims) {
     claims.bits = bits_sent(1, values.choice("reduce"));
+    claims.conserves = false;  // a vote is no mean, also for a stage before it that has residuals
     claims.lost = 1;
     return claims;
   };
