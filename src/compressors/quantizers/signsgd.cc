@@ -49,7 +49,8 @@ class SignSgd : public Compressor, private PieceCodec {
   static std::size_t coins(std::size_t elements) { return divided_up<std::size_t>(elements, 32); }
 
   // A bit of each value, which is drawn where the value is 0.
-  static void write_signs(std::span<const float> values, const RandomSequence& random, std::span<std::byte> signs, std::span<std::byte> room) {
+  static void write_signs(std::span<const float> values, const RandomSequence& random, std::span<std::byte> signs,
+                          std::span<std::byte> room) {
     const auto words = carve<std::uint32_t>(room, coins(values.size()));
     const auto not_below = carve<std::byte>(room, signs.size());
     kernels::assign(values, kAbove, 1, signs);
