@@ -7,6 +7,8 @@
 // Every compressor there is, one a line: "none" first, then by name. NAME_row() stands beside the compressor.
 #define THINWIRE_ROWS(ROW) \
   ROW(none)                \
+  ROW(alq)                 \
+  ROW(amq)                 \
   ROW(bf16)                \
   ROW(casq)                \
   ROW(coordinates)         \
@@ -17,6 +19,7 @@
   ROW(fp8)                 \
   ROW(gradiveq)            \
   ROW(int)                 \
+  ROW(mucsc)               \
   ROW(mxfp4)               \
   ROW(natural)             \
   ROW(nuqsgd)              \
@@ -26,9 +29,12 @@
   ROW(qsgd)                \
   ROW(randomk)             \
   ROW(s2)                  \
+  ROW(signsgd)             \
   ROW(sparcml)             \
   ROW(terngrad)            \
+  ROW(tinyscript)          \
   ROW(topk)                \
+  ROW(zipml)               \
   /* the end */
 
 namespace thinwire {

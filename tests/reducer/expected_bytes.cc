@@ -101,6 +101,12 @@ ExpectedBytes topk(const Settings& settings, std::size_t elements) {
   });
 }
 
+// The chunk's unit, 2^bits levels, and their numbers.
+ExpectedBytes fitted_levels(const Settings& settings, std::size_t elements) {
+  const std::size_t bits = settings.whole("bits");
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) { return 4 + (std::size_t{4} << bits) + (own * bits + 7) / 8; });
+}
+
 ExpectedBytes randomk(const Settings& settings, std::size_t elements) {
   std::size_t numbers = 1 + (settings.has_feedback() ? chunks_of(elements) : 0);
   for (std::size_t first = 0; first < elements; first += kChunk) numbers += kept(settings, std::min(kChunk, elements - first));
@@ -113,13 +119,18 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
   using Formula = std::optional<ExpectedBytes> (*)(const Settings&, std::size_t);
   static const std::map<std::string, Formula> formulas = {
       {"none", [](const Settings&, std::size_t n) { return std::optional(ExpectedBytes{4 * n}); }},
+      {"alq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
+      {"amq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
+      {"mucsc", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
+      {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
+      {"zipml", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
   };
   const SpecStage stage = Spec::parse(canonical_spec(spec)).stages.front();
   const auto formula = formulas.find(stage.name);

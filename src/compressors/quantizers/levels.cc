@@ -91,13 +91,14 @@ float Levels::read_unit(std::span<const std::byte> units, std::size_t bucket) co
 }
 
 std::size_t Levels::most_bytes(const Piece& piece) const {
-  return buckets(piece.elements()) * unit_bytes() + kernels::packed_bytes(piece.elements(), bits_);
+  return all_unit_bytes(piece.elements()) + level_bytes() + kernels::packed_bytes(piece.elements(), bits_);
 }
 
 std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
                                  std::span<std::byte> code, std::span<std::byte> room) const {
-  const std::size_t all_units = buckets(values.size()) * unit_bytes();
-  const auto units = code.first(all_units), packed = code.subspan(all_units);
+  const std::size_t unit_end = all_unit_bytes(values.size());
+  const auto units = code.first(unit_end), sent_levels = code.subspan(unit_end, level_bytes());
+  const auto packed = code.subspan(unit_end + sent_levels.size());
   for (std::size_t b = 0; b < buckets(values.size()); ++b) {
     const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
     const float unit = unit_of(bucket);
@@ -112,8 +113,27 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
   const auto words = carve<std::uint32_t>(room, values.size());
   const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
   kernels::random_words(random.counter, random.key, words);
-  kernels::assign_randomly(values, options_.levels, bits_, words, packed);
+  Table fitted;
+  std::span<const float> levels = options_.levels;
+  if (options_.fit) {
+    const auto sent = std::span(fitted).first(table_.size());
+    levels = sent.first(options_.fit(values, sent));
+    std::ranges::fill(sent.subspan(levels.size()), levels.back());
+    std::memcpy(sent_levels.data(), sent.data(), sent.size_bytes());
+  }
+  kernels::assign_randomly(values, levels, bits_, words, packed);
   return code.size();
+}
+
+Levels::Parts Levels::parts(std::span<const std::byte> code, std::size_t elements) const {
+  const std::size_t unit_end = all_unit_bytes(elements);
+  return {code.first(unit_end), code.subspan(unit_end, level_bytes()), code.subspan(unit_end + level_bytes())};
+}
+
+std::span<const float> Levels::levels_in(std::span<const std::byte> sent, Table& room) const {
+  if (sent.empty()) return table_;
+  std::memcpy(room.data(), sent.data(), sent.size());
+  return std::span(room).first(table_.size());
 }
 
 float Levels::check(std::span<const std::byte> code, const Piece& piece) const {
@@ -125,6 +145,11 @@ float Levels::check(std::span<const std::byte> code, const Piece& piece) const {
                          "; it must be 0 or positive, and the outermost level finite");
     largest = std::max(largest, unit * outermost_);
   }
+  if (!options_.fit) return largest;
+  Table room;
+  for (const float level : levels_in(parts(code, piece.elements()).levels, room))
+    if (!(std::abs(level) <= outermost_))
+      throw PayloadError("a chunk of " + options_.name + " has the level " + std::to_string(level) + "; it must be from -1 to 1");
   return largest;
 }
 
@@ -134,22 +159,24 @@ std::size_t Levels::room_bytes(const Piece& piece, std::size_t codes) const {
 }
 
 // Units first: weights that round a small unit would be multiplied by levels.
-void Levels::write_entries(float unit, float weight, std::span<float> entries) const {
-  std::ranges::transform(table_, entries.begin(), [=](float level) { return weight * (unit * level); });
+void Levels::write_entries(std::span<const float> levels, float unit, float weight, std::span<float> entries) {
+  std::ranges::transform(levels, entries.begin(), [=](float level) { return weight * (unit * level); });
 }
 
 void Levels::decode(std::span<const std::byte> code, const Piece& /*piece*/, float weight, bool add, std::span<float> values,
                     std::span<std::byte> room) const {
   const std::size_t count = buckets(values.size());
-  const auto units = code.first(count * unit_bytes()), packed = code.subspan(units.size());
+  const auto [units, sent_levels, packed] = parts(code, values.size());
+  Table own;
+  const std::span<const float> all_levels = levels_in(sent_levels, own);
   if (count == 1) {
-    std::array<float, std::size_t{1} << kernels::kMaxCodeBits> entries;
-    const auto table = std::span(entries).first(table_.size());
-    write_entries(read_unit(units, 0), weight, table);
+    Table entries;
+    const auto table = std::span(entries).first(all_levels.size());
+    write_entries(all_levels, read_unit(units, 0), weight, table);
     return add ? kernels::look_up_add(packed, bits_, table, values) : kernels::look_up(packed, bits_, table, values);
   }
   const auto levels = carve<float>(room, values.size());
-  kernels::look_up(packed, bits_, table_, levels);
+  kernels::look_up(packed, bits_, all_levels, levels);
   for (std::size_t b = 0; b < count; ++b) {
     const float unit = read_unit(units, b);
     const std::size_t first = b * options_.bucket, last = std::min(first + options_.bucket, values.size());
@@ -167,8 +194,10 @@ void Levels::decode_sum(std::span<const std::span<const std::byte>> codes, const
   const auto tables = carve<float>(room, codes.size() * table_.size());
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const auto table = tables.subspan(i * table_.size(), table_.size());
-    write_entries(read_unit(codes[i], 0), weight, table);
-    coded[i] = {codes[i].subspan(unit_bytes()), table};
+    const auto [units, sent_levels, packed] = parts(codes[i], values.size());
+    Table own;
+    write_entries(levels_in(sent_levels, own), read_unit(units, 0), weight, table);
+    coded[i] = {packed, table};
   }
   kernels::look_up_sum(coded, bits_, values);
 }

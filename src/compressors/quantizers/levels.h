@@ -9,9 +9,13 @@
 // - Rounding to the nearest: what lies in the middle becomes the neighbour with an even number, counted from 0 outwards, as IEEE floats
 //   are rounded; without a level 0 the lower one.
 //
-// A code: the units, a float each (Norm::kPowerOfTwo: a byte, the exponent plus 127), then the packed numbers (kernels/codes.h).
+// - Where levels are fitted, every chunk has its own, and they travel with it.
+//
+// A code: the units, a float each (Norm::kPowerOfTwo: a byte, the exponent plus 127), the levels if they are fitted, a float each, then the
+// packed numbers (kernels/codes.h).
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,13 +35,17 @@ enum class Norm : std::uint8_t {
 };
 enum class Rounding : std::uint8_t { kNearest, kRandom };
 
+// Finds levels for a chunk's values, in units: writes levels, ascending from -1 to 1, and returns how many, at least 2.
+using LevelFit = std::size_t (*)(std::span<const float> values, std::span<float> levels);
+
 class Levels : public Compressor, private PieceCodec {
  public:
   struct Options {
     std::string name;
     std::uint8_t wire_id = 0;
-    std::vector<float> levels;  // ascending, 2 to 256 of them; the last one is the largest in magnitude
+    std::vector<float> levels;                         // ascending, 2 to 256 of them; the last one is the largest in magnitude
     std::optional<kernels::FewBitFloats> floats = {};  // if that is what they are: a shorter way to the nearest
+    LevelFit fit = nullptr;                            // with Rounding::kRandom and Norm::kLargest; then levels are as many 1 as it may find
     Norm norm = Norm::kLargest;
     std::size_t bucket = kChunkElements;  // entries that share a unit
     Rounding rounding = Rounding::kNearest;
@@ -64,11 +72,20 @@ class Levels : public Compressor, private PieceCodec {
                   std::span<std::byte> room) const override;
 
   std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
+  std::size_t all_unit_bytes(std::size_t elements) const { return buckets(elements) * unit_bytes(); }
+  std::size_t level_bytes() const { return options_.fit ? table_.size() * sizeof(float) : 0; }
   std::size_t unit_bytes() const { return options_.norm == Norm::kPowerOfTwo ? 1 : sizeof(float); }
   float unit_of(std::span<const float> bucket) const;
   void write_unit(float unit, std::span<std::byte> units, std::size_t bucket) const;
   float read_unit(std::span<const std::byte> units, std::size_t bucket) const;
-  void write_entries(float unit, float weight, std::span<float> entries) const;
+  struct Parts {
+    std::span<const std::byte> units, levels, packed;
+  };
+  Parts parts(std::span<const std::byte> code, std::size_t elements) const;
+  // What numbers mean, in units.
+  using Table = std::array<float, std::size_t{1} << kernels::kMaxCodeBits>;
+  std::span<const float> levels_in(std::span<const std::byte> sent, Table& room) const;
+  static void write_entries(std::span<const float> levels, float unit, float weight, std::span<float> entries);
 
   Options options_;
   int bits_;

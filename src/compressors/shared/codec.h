@@ -63,7 +63,8 @@ class Codec {
   // fixed length: throws PayloadError for what is no code, and decodes to finite values.
   virtual void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
                       std::span<std::byte> room) const = 0;
-  // values <- weight times the sum of what codes, at least one, decode to, added in their order.
+  // values <- weight times the sum of what codes, at least one, decode to, added in their order; or what a codec has in place of a mean,
+  // such as a vote: then no larger than the mean of what check() returns for them.
   virtual void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight,
                           std::span<float> values, std::span<std::byte> room) const {
     for (std::size_t i = 0; i < codes.size(); ++i) decode(codes[i], piece, weight, i > 0, values, room);
