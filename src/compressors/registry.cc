@@ -25,9 +25,12 @@
   ROW(qsgd)                \
   ROW(randomk)             \
   ROW(s2)                  \
+  ROW(sidco)               \
   ROW(sparcml)             \
   ROW(terngrad)            \
+  ROW(threshold)           \
   ROW(topk)                \
+  ROW(wangni)              \
   /* the end */
 
 namespace thinwire {

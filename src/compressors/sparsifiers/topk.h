@@ -15,7 +15,7 @@
 
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/reduce_coded.h"
-#include "compressors/sparsifiers/places.h"
+#include "compressors/sparsifiers/entries.h"
 
 namespace thinwire {
 
@@ -24,10 +24,9 @@ class TopK : public Compressor, private PieceCodec {
   static constexpr std::uint8_t kWireId = 40;
   static constexpr std::uint8_t kWireVersion = 1;
 
-  enum class Values : std::uint8_t { kFloat32, kBfloat16 };
   struct Options {
     double density = 0.01;
-    Values values = Values::kFloat32;
+    SentAs values = SentAs::kFloat32;
     Reduce reduce = Reduce::kGather;
   };
   explicit TopK(const Options& options) : options_(options) {}
@@ -47,10 +46,7 @@ class TopK : public Compressor, private PieceCodec {
               std::span<std::byte> room) const override;
 
   std::size_t kept(const Piece& piece) const;
-  std::size_t value_bytes() const { return options_.values == Values::kBfloat16 ? sizeof(std::uint16_t) : sizeof(float); }
-  PlaceCode places(const Piece& piece) const { return {kept(piece), piece.elements()}; }
-  // The j-th value of a code.
-  float value(std::span<const std::byte> code, std::size_t j) const;
+  EntriesCode entries(const Piece& piece) const { return {kept(piece), piece.elements(), options_.values}; }
 
   Options options_;
 };
