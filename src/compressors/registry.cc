@@ -27,6 +27,7 @@
   ROW(s2)                  \
   ROW(sidco)               \
   ROW(sparcml)             \
+  ROW(sparseloco)          \
   ROW(terngrad)            \
   ROW(threshold)           \
   ROW(topk)                \
