@@ -10,6 +10,7 @@
   ROW(bf16)                \
   ROW(casq)                \
   ROW(coordinates)         \
+  ROW(demo)                \
   ROW(dorefa)              \
   ROW(eden)                \
   ROW(efsign)              \

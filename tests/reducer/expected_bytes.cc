@@ -135,6 +135,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
+      {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},

@@ -21,10 +21,13 @@ namespace thinwire {
 
 class TopK : public Compressor, private PieceCodec {
  public:
-  static constexpr std::uint8_t kWireId = 40;
   static constexpr std::uint8_t kWireVersion = 1;
+  enum class Basis : std::uint8_t { kEntries, kCosines };  // what is sent of: a chunk's entries, or those of its cosine transform (demo.cc)
 
   struct Options {
+    const char* name = "";
+    std::uint8_t wire_id = 0;
+    Basis basis = Basis::kEntries;
     double density = 0.01;
     SentAs values = SentAs::kFloat32;
     Reduce reduce = Reduce::kGather;
@@ -35,7 +38,7 @@ class TopK : public Compressor, private PieceCodec {
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
 
  private:
-  std::uint8_t wire_id() const override { return kWireId; }
+  std::uint8_t wire_id() const override { return options_.wire_id; }
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
   std::size_t room_bytes(const Piece& piece, std::size_t codes) const override;
@@ -44,6 +47,8 @@ class TopK : public Compressor, private PieceCodec {
   float check(std::span<const std::byte> code, const Piece& piece) const override;
   void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
               std::span<std::byte> room) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                  std::span<std::byte> room) const override;
 
   std::size_t kept(const Piece& piece) const;
   EntriesCode entries(const Piece& piece) const { return {kept(piece), piece.elements(), options_.values}; }
