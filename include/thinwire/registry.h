@@ -61,8 +61,8 @@ struct CompressorInfo {
   Unit unit = Unit::kElement;
   bool takes_stage = false;  // whether another compressor may carry what this one sends: "name/other:bits=4"
   // Settings that choose how much is sent, each with the value of its last parameter left open: "bits", "values=bf16,density"; "" where nothing
-  // can be chosen. "rate=0.05..": from this value on. None: bits follow from what is zero, or what
-  // is decoded is no gradient.
+  // can be chosen. "rate=0.05..": from this value on. None: there is no curve to be drawn, as bits follow
+  // from what is zero, say, or what is decoded is no gradient.
   std::vector<std::string> sizes = {""};
   bool learns = false;  // what it sends follows from the gradients of earlier steps
   std::vector<SpecParameter> parameters = {};  // the common ones (feedback, reduce) included

@@ -55,6 +55,8 @@ nb::dict row_of(const CompressorInfo& info) {
   row["contractive"] = info.contractive;
   row["unit"] = name_of(info.unit);
   row["takes_stage"] = info.takes_stage;
+  row["sizes"] = info.sizes;
+  row["learns"] = info.learns;
   row["parameters"] = parameters;
   row["reference"] = info.reference;
   return row;

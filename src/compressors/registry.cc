@@ -12,6 +12,7 @@
   ROW(bf16)                \
   ROW(casq)                \
   ROW(coordinates)         \
+  ROW(demo)                \
   ROW(dorefa)              \
   ROW(eden)                \
   ROW(efsign)              \
@@ -29,11 +30,15 @@
   ROW(qsgd)                \
   ROW(randomk)             \
   ROW(s2)                  \
+  ROW(sidco)               \
   ROW(signsgd)             \
   ROW(sparcml)             \
+  ROW(sparseloco)          \
   ROW(terngrad)            \
+  ROW(threshold)           \
   ROW(tinyscript)          \
   ROW(topk)                \
+  ROW(wangni)              \
   ROW(zipml)               \
   /* the end */
 

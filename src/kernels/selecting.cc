@@ -36,8 +36,7 @@ struct Marking {
   }
 };
 
-// planes: eight bytes more than the groups need, which may be written. bound: 0 at least, which the zeros that fill a last group are not
-// above.
+// planes: eight bytes more than the groups need, which may be written. What fills a last group is marked if 0 is above the bound.
 void mark_above(std::span<const float> values, std::int32_t bound, std::span<std::uint16_t> planes) {
   const Marking marking{bound};
   Plane* plane = planes.data();
@@ -125,7 +124,7 @@ std::size_t collect_above(std::span<const float> values, std::int32_t bound, std
   const std::size_t count = (values.size() + kWord - 1) / kWord;
   static_assert(std::endian::native == std::endian::little, "four planes of 16 bits are a word");
   HWY_DYNAMIC_DISPATCH(mark_above)(values, bound, {reinterpret_cast<std::uint16_t*>(words.data()), 4 * (count + 1)});
-  words[count - 1] &= ~std::uint64_t{0} >> (kWord * count - values.size());  // where there are no values, nothing may have been written
+  words[count - 1] &= ~std::uint64_t{0} >> (kWord * count - values.size());  // where there are no values, anything may stand
   std::size_t found = 0;
   for (std::size_t w = 0; w < count; ++w) {
     std::uint64_t word = words[w];
@@ -193,6 +192,10 @@ void select_largest(std::span<const float> values, std::span<std::uint16_t> plac
   if (found < places.size()) return take(values, {0, places.size() - found}, places, [](std::size_t i) { return i; });
   const auto collected = room.first(found);
   take(values, threshold_of(values, collected, places.size()), places, [&](std::size_t i) { return collected[i]; });
+}
+
+std::size_t select_from(std::span<const float> values, float least, std::span<std::uint16_t> room) {
+  return values.empty() ? 0 : collect_above(values, magnitude_of(least) - 1, room);
 }
 
 }  // namespace thinwire::kernels

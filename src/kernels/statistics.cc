@@ -88,6 +88,32 @@ double squared_norm(std::span<const float> values) {
   return summing.sums.fold(std::plus<double>());
 }
 
+struct Splitting {
+  float bound;
+  Lanes<std::int32_t> below_count;
+  Lanes<float> excess, below;
+  HWY_INLINE void operator()(const float* values) {
+    const Vector<float> edge = hn::Set(Tag<float>(), bound);
+    for (std::size_t i = 0; i < kVectors<float>; ++i) {
+      const Vector<float> magnitude = hn::Abs(load(values, i));
+      const auto is_below = hn::Lt(magnitude, edge);
+      below_count[i] = hn::Sub(below_count[i], hn::VecFromMask(Tag<std::int32_t>(), hn::RebindMask(Tag<std::int32_t>(), is_below)));
+      below[i] = hn::Add(below[i], hn::IfThenElseZero(is_below, magnitude));
+      excess[i] = hn::Add(excess[i], hn::IfThenZeroElse(is_below, hn::Sub(magnitude, edge)));
+    }
+  }
+};
+
+// What fills a last group, zeros, is below any other bound than 0.
+Split split_magnitudes(std::span<const float> values, float bound) {
+  Splitting splitting{.bound = bound, .below_count = {}, .excess = {}, .below = {}};
+  for_each_group(values.size(), splitting, Column(values));
+  const auto below = static_cast<std::size_t>(splitting.below_count.fold(std::plus<std::int32_t>()));
+  return {.from = bound > 0 ? values.size() + padding(values.size()) - below : values.size(),
+          .excess = static_cast<double>(splitting.excess.fold(std::plus<float>())),
+          .below = static_cast<double>(splitting.below.fold(std::plus<float>()))};
+}
+
 class Binning {
  public:
   HWY_INLINE Binning(float inverse_scale, std::span<std::int32_t> counts)
@@ -140,6 +166,7 @@ HWY_EXPORT(scan);
 HWY_EXPORT(scan_and_multiply);
 HWY_EXPORT(multiply);
 HWY_EXPORT(squared_norm);
+HWY_EXPORT(split_magnitudes);
 HWY_EXPORT(add_to_histogram);
 
 Magnitudes measure(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(measure)(values); }
@@ -165,6 +192,17 @@ double squared_norm(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH
 
 void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts) {
   HWY_DYNAMIC_DISPATCH(add_to_histogram)(values, inverse_scale, counts);
+}
+
+Split split_magnitudes(std::span<const float> values, float bound) {
+  Split split = HWY_DYNAMIC_DISPATCH(split_magnitudes)(values, bound);
+  if (std::isfinite(split.excess) && std::isfinite(split.below)) return split;
+  split.excess = split.below = 0;
+  for (const float value : values) {
+    const float magnitude = std::abs(value);
+    (magnitude < bound ? split.below : split.excess) += static_cast<double>(magnitude < bound ? magnitude : magnitude - bound);
+  }
+  return split;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 // in lane order.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -31,6 +32,15 @@ Scan scan_and_multiply(std::span<float> values, float factor);
 void multiply(std::span<float> values, float factor);
 // values <- values * (1 / divisor), in two steps where that is infinite. Pre: divisor > 0; no |value| is more than 2^100 times larger.
 void divide(std::span<float> values, float divisor);
+
+// What magnitudes are on either side of a bound. Sums are of floats, as measure()'s; where they leave the range of floats, of doubles.
+struct Split {
+  std::size_t from = 0;    // how many are not below the bound
+  double excess = 0;       // the sum of what those are beyond it
+  double below = 0;        // the sum of all others
+};
+// Pre: values finite, bound >= 0.
+Split split_magnitudes(std::span<const float> values, float bound);
 
 // Sum of squares in double precision, for reports rather than for speed.
 double squared_norm(std::span<const float> values);

@@ -67,6 +67,8 @@ ordered_json row_json(const CompressorInfo& row) {
           {"contractive", row.contractive},
           {"unit", name_of(row.unit)},
           {"takes_stage", row.takes_stage},
+          {"sizes", row.sizes},
+          {"learns", row.learns},
           {"parameters", parameters},
           {"reference", row.reference}};
 }

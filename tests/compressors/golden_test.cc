@@ -43,6 +43,9 @@ const std::vector<Good>& good_files() {
       // 36 and 2 places: the lower 3 and 2 bits of each, and strings of 36 + 44 and 2 + 3 bits.
       {"topk_v1", "topk:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       {"topk_v1_bf16", "topk:density=0.3,values=bf16", {2 * (12 + 1 + 2 * 108 + 14 + 36 + 2 * 5 + 1 + 2)}},
+      {"demo_v1", "demo:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
+      // 6 entries of 360 and 1 of 14: 32 + 36 + 19 and 32 + 6 + 1 bits.
+      {"sparseloco_v1", "sparseloco", {2 * (12 + 1 + 11 + 5)}},
       {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {3 * 4, 4 * (60 + 3)}},  // norms and a head; fields of 5 bits, 6 in a word
       // One bucket a chunk, but of mxfp4: twelve and one.
       {"efsign_v1", "efsign", {2 * (12 + 1 + 4 + 45 + 4 + 2)}},
@@ -122,6 +125,14 @@ const std::vector<Bad>& bad_files() {
       {"onebit_v1_bad_order", "onebit_v1", 89, {0, 0, 0x80, 0x3f}},  // what a 0 becomes is above 0
       {"eden_v1_bad_scale", "eden_v1", 162, {0, 0, 0x80, 0xbf}},
       {"eden_v1_bad_scale_nan", "eden_v1", 162, {0, 0, 0xc0, 0x7f}},
+      // Worker 1's message begins at 29, its code of a at 42: two magnitudes, six times six bits, and a number of 19.
+      {"sparseloco_v1_bad_magnitude", "sparseloco_v1", 42, {0xc0, 0x7f}},
+      {"sparseloco_v1_bad_sign", "sparseloco_v1", 44, {0x80, 0xbf}},
+      {"sparseloco_v1_bad_order", "sparseloco_v1", 44, {0, 0}},
+      {"sparseloco_v1_bad_no_number", "sparseloco_v1", 50, {0, 0, 0}},
+      {"sparseloco_v1_bad_number", "sparseloco_v1", 50, {0xff, 0xff, 0x7f}},
+      {"sparseloco_v1_bad_unused_bit", "sparseloco_v1", 52, {0x80}},
+      {"demo_v1_bad_coefficient", "demo_v1", 204, {0, 0, 0x80, 0x7e}},  // 2^126
       {"qsgd_v2_bad_large_step", "qsgd_v2", 221, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
   };
   return files;

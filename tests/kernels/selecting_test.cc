@@ -61,6 +61,20 @@ TEST_P(SelectingTest, TakesWhatSortingTakes) {
   }
 }
 
+TEST_P(SelectingTest, TakesAllFromAMagnitudeOn) {
+  for (const std::size_t n : {0U, 1U, 16U, 17U, 63U, 64U, 65U, 4097U, 32768U, 65535U})
+    for (const Content& content : contents_of(n)) {
+      const Buffer<float> values(content.values, n % 3);
+      for (const float least : {0.0F, std::numeric_limits<float>::denorm_min(), 0.5F, 1.0F, n > 0 ? std::abs(values.span()[n / 2]) : 2.0F}) {
+        std::vector<std::uint16_t> expected, room(selecting_room(n));
+        for (std::size_t i = 0; i < n; ++i)
+          if (std::abs(values.span()[i]) >= least) expected.push_back(static_cast<std::uint16_t>(i));
+        room.resize(select_from(values.span(), least, room));
+        ASSERT_EQ(room, expected) << content.name << " of " << n << " from " << least;
+      }
+    }
+}
+
 TEST_P(SelectingTest, WhatIsNotFiniteIsLargest) {
   std::vector<float> values = normal_values(4097);
   values[9] = std::numeric_limits<float>::infinity();

@@ -57,6 +57,27 @@ TEST_P(StatisticsTest, ScanAndMultiplyScansWhatWasThere) {
   }
 }
 
+TEST_P(StatisticsTest, SplitHasTheBitsOfSixteenLanesWhereTheyHoldIt) {
+  for_each_input(finite_contents, [](const Buffer<float>& input) {
+    const float largest = largest_of(input.span());
+    for (const float bound : {0.0F, 0.3F * largest, largest, std::nextafter(largest, INFINITY)}) {
+      const auto below = [=](float x) { return std::fabs(x) < bound ? std::fabs(x) : 0; };
+      const auto excess = [=](float x) { return std::fabs(x) < bound ? 0 : std::fabs(x) - bound; };
+      const auto in_doubles = [&](const auto& term) {
+        double sum = 0;
+        for (const float x : input.span()) sum += static_cast<double>(term(x));
+        return sum;
+      };
+      const float sums[] = {sum_in_lanes<float>(input.span(), below), sum_in_lanes<float>(input.span(), excess)};
+      const bool holds = std::isfinite(sums[0]) && std::isfinite(sums[1]);
+      const Split split = split_magnitudes(input.span(), bound);
+      EXPECT_EQ(split.from, std::ranges::count_if(input.span(), [=](float x) { return std::fabs(x) >= bound; })) << bound;
+      EXPECT_EQ(split.below, holds ? static_cast<double>(sums[0]) : in_doubles(below)) << bound;
+      EXPECT_EQ(split.excess, holds ? static_cast<double>(sums[1]) : in_doubles(excess)) << bound;
+    }
+  });
+}
+
 TEST_P(StatisticsTest, ScanSeesOneValueAtAnyPlace) {
   constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -15,7 +15,7 @@ from thinwire import _native
 
 ROW_KEYS = {
     "name", "family", "description", "bits", "wire_id", "wire_version", "aggregation", "lossless", "unbiased", "contractive", "unit",
-    "takes_stage", "parameters", "reference",
+    "takes_stage", "sizes", "learns", "parameters", "reference",
 }  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_compressors_in_json():
     assert names[1:] == sorted(names[1:])
     for row in rows:
         assert list(row) == ["name", "family", "description", "bits", "wire_id", "wire_version", "aggregation", "lossless", "unbiased",
-                             "contractive", "unit", "takes_stage", "parameters", "reference"]
+                             "contractive", "unit", "takes_stage", "sizes", "learns", "parameters", "reference"]
         assert row["aggregation"] in ("linear", "gather")
         assert row["unit"] in ("element", "row", "slice", "parameter")
         assert isinstance(row["takes_stage"], bool)

@@ -107,6 +107,25 @@ ExpectedBytes fitted_levels(const Settings& settings, std::size_t elements) {
   return coded(settings.text("reduce"), elements, [&](std::size_t own) { return 4 + (std::size_t{4} << bits) + (own * bits + 7) / 8; });
 }
 
+// Of (n choose k), as a product of ratios, whose error is too little to matter.
+std::size_t bits_of_combinations(std::size_t n, std::size_t k) {
+  long double count = 1;
+  for (std::size_t i = 1; i <= k; ++i) count = count * static_cast<long double>(n - k + i) / static_cast<long double>(i);
+  return static_cast<std::size_t>(std::floor(std::log2(count))) + 1;
+}
+
+// Of runs of 4,096 entries: two magnitudes, six bits for each of a 64th of the entries, and the number of their places' upper parts.
+ExpectedBytes sparseloco(const Settings& settings, std::size_t elements) {
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) {
+    std::size_t bits = 0;
+    for (std::size_t first = 0; first < own; first += 4096) {
+      const std::size_t run = std::min<std::size_t>(4096, own - first), k = (run + 63) / 64;
+      bits += 32 + 6 * k + bits_of_combinations(k + (run - 1) / 16, k);
+    }
+    return (bits + 7) / 8;
+  });
+}
+
 ExpectedBytes randomk(const Settings& settings, std::size_t elements) {
   std::size_t numbers = 1 + (settings.has_feedback() ? chunks_of(elements) : 0);
   for (std::size_t first = 0; first < elements; first += kChunk) numbers += kept(settings, std::min(kChunk, elements - first));
@@ -124,11 +143,13 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
+      {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
       {"mucsc", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
       {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
+      {"sparseloco", [](const Settings& settings, std::size_t n) { return std::optional(sparseloco(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       {"zipml", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
   };

@@ -49,11 +49,12 @@ class ForeignBytes : public ::testing::TestWithParam<std::string> {
     options_.compressor = GetParam();
     options_.world_size = 2;
     warm_up_ = std::make_unique<Reducer>(layout_, options_);
-    for (int step = 0; step < 4; ++step) {  // then lengths are as foreseen
+    // Until lengths are as foreseen; where they are drawn, it may take some more steps.
+    for (int step = 0; step < 4 || (step < 40 && block().end == block().begin); ++step) {
       std::vector<float> gradient = input();
       reduce_with_spoilt_peer(*warm_up_, gradient, [](std::span<std::byte>) {});
+      state_ = warm_up_->state();
     }
-    state_ = warm_up_->state();
   }
   std::vector<float> input() const { return make_gradients("laplace", 1, layout_.elements())[0]; }
 
@@ -132,9 +133,10 @@ TEST_P(ForeignBytes, EveryByteIsRefusedOrDecodedToSomethingFinite) {
     }
   }
   EXPECT_GE(refused, kSealedHeader);
-  // Codes of a fixed length are never refused. An entropy decoder ends elsewhere after most changes, but not after all.
-  const std::size_t bytes = other.end - other.begin;
-  EXPECT_LT(refused, GetParam().find("rate=") == std::string::npos ? bytes / 2 : bytes);
+  // Most codes of a fixed length are never refused, behind the header. A decoder of any length ends elsewhere after most changes, but not after all.
+  const std::size_t behind = other.end - other.begin - kSealedHeader;
+  const bool has_fixed_length = other.begin == 0;
+  EXPECT_LT(refused - kSealedHeader, has_fixed_length ? behind / 2 : behind);
 }
 
 TEST_P(ForeignBytes, NotANumberInATableIsRefused) {

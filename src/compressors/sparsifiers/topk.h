@@ -15,19 +15,21 @@
 
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/reduce_coded.h"
-#include "compressors/sparsifiers/places.h"
+#include "compressors/sparsifiers/entries.h"
 
 namespace thinwire {
 
 class TopK : public Compressor, private PieceCodec {
  public:
-  static constexpr std::uint8_t kWireId = 40;
   static constexpr std::uint8_t kWireVersion = 1;
+  enum class Basis : std::uint8_t { kEntries, kCosines };  // what is sent of: a chunk's entries, or those of its cosine transform (demo.cc)
 
-  enum class Values : std::uint8_t { kFloat32, kBfloat16 };
   struct Options {
+    const char* name = "";
+    std::uint8_t wire_id = 0;
+    Basis basis = Basis::kEntries;
     double density = 0.01;
-    Values values = Values::kFloat32;
+    SentAs values = SentAs::kFloat32;
     Reduce reduce = Reduce::kGather;
   };
   explicit TopK(const Options& options) : options_(options) {}
@@ -36,7 +38,7 @@ class TopK : public Compressor, private PieceCodec {
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
 
  private:
-  std::uint8_t wire_id() const override { return kWireId; }
+  std::uint8_t wire_id() const override { return options_.wire_id; }
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
   std::size_t room_bytes(const Piece& piece, std::size_t codes) const override;
@@ -45,12 +47,11 @@ class TopK : public Compressor, private PieceCodec {
   float check(std::span<const std::byte> code, const Piece& piece) const override;
   void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
               std::span<std::byte> room) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                  std::span<std::byte> room) const override;
 
   std::size_t kept(const Piece& piece) const;
-  std::size_t value_bytes() const { return options_.values == Values::kBfloat16 ? sizeof(std::uint16_t) : sizeof(float); }
-  PlaceCode places(const Piece& piece) const { return {kept(piece), piece.elements()}; }
-  // The j-th value of a code.
-  float value(std::span<const std::byte> code, std::size_t j) const;
+  EntriesCode entries(const Piece& piece) const { return {kept(piece), piece.elements(), options_.values}; }
 
   Options options_;
 };
