@@ -76,9 +76,11 @@ void print_for_people(const Comparison& comparison) {
   table.print(std::cout);
   std::string note = "Shares of the energy that one exchange loses, of " + with_commas(comparison.elements) +
                      " elements; * marks the least. A column shows what takes more bits than the one before it. bound: what no code of Gaussian "
-                     "entries goes below, of one scale, or of known scales of blocks of " + std::to_string(kBoundBlock) + ".";
-  for (const std::string& name : comparison.left_out) note += (&name == comparison.left_out.data() ? "\nLeft out, as they learn from earlier steps, of which this input has none: " : ", ") + name;
-  if (!comparison.left_out.empty()) note += ".";
+                     "entries goes below, of one scale, or of known scales of blocks of " +
+                     std::to_string(kBoundBlock) + ".";
+  std::string names;
+  for (const std::string& name : comparison.left_out) names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty()) note += "\nLeft out, as they learn from earlier steps, of which this input has none: " + names + ".";
   std::cout << '\n';
   for (const std::string& line : wrap(note, kLineWidth)) std::cout << line << '\n';
 }

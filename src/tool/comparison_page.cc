@@ -26,13 +26,16 @@ Axes axes_of(const Comparison& comparison) {
   Axes axes{comparison.bits.front() / kMargin, comparison.bits.back() * kMargin, 0.5, 1.5};
   for (const ComparedCurve& curve : comparison.curves)
     for (const ComparedPoint& point : curve.points)
-      if (point.error > 0 && point.bits > axes.least_bits && point.bits < axes.most_bits) axes.least_error = std::min(axes.least_error, point.error / kMargin);
+      if (point.error > 0 && point.bits > axes.least_bits && point.bits < axes.most_bits)
+        axes.least_error = std::min(axes.least_error, point.error / kMargin);
   axes.least_error = std::max(axes.least_error, 1e-8);
   return axes;
 }
 
-void add_line(std::ostream& out, const Axes& axes, const std::vector<std::pair<double, double>>& points, const std::string& name, const std::string& style) {
-  std::vector<std::pair<double, double>> shown;
+using Points = std::vector<std::pair<double, double>>;
+
+void add_line(std::ostream& out, const Axes& axes, const Points& points, const std::string& name, const std::string& style) {
+  Points shown;
   for (const auto& [bits, error] : points)
     if (bits >= axes.least_bits && bits <= axes.most_bits && error >= axes.least_error && error <= axes.most_error)
       shown.emplace_back(axes.x(bits), axes.y(error));
@@ -86,20 +89,20 @@ std::string comparison_page(const Comparison& comparison, const std::string& tit
   const Axes axes = axes_of(comparison);
   std::ostringstream out;
   out << kHead << "<h1>" << escaped(title) << "</h1><p>What compressors lose of " << with_commas(comparison.elements)
-      << " elements in one exchange, as a share of the energy, over the bits that a worker sends. Dashed: what no code of Gaussian entries goes below, of one "
-         "scale, or of known scales of blocks of "
-      << kBoundBlock << ". A line under the pointer becomes thick; cells of the table tell their specs.</p><svg viewBox='0 0 " << Axes::kWidth << ' '
-      << Axes::kHeight << "' role='img'><title>Error over bits</title>";
+      << " elements in one exchange, as a share of the energy, over the bits that a worker sends. Dashed: what no code of Gaussian entries "
+         "goes below, of one scale, or of known scales of blocks of "
+      << kBoundBlock << ". A line under the pointer becomes thick; cells of the table tell their specs.</p><svg viewBox='0 0 " << Axes::kWidth
+      << ' ' << Axes::kHeight << "' role='img'><title>Error over bits</title>";
   add_grid(out, axes, comparison.bits);
   const auto bound = [&](const std::vector<double>& errors, const char* name) {
-    std::vector<std::pair<double, double>> points;
+    Points points;
     for (std::size_t b = 0; b < errors.size(); ++b) points.emplace_back(comparison.bits[b], errors[b]);
     add_line(out, axes, points, name, "class='bound' color='#888'");
   };
   bound(comparison.gaussian, "one scale");
   bound(comparison.blocks, "blocks' scales");
   for (std::size_t c = 0; c < comparison.curves.size(); ++c) {
-    std::vector<std::pair<double, double>> points;
+    Points points;
     for (const ComparedPoint& point : comparison.curves[c].points) points.emplace_back(point.bits, point.error);
     add_line(out, axes, points, comparison.curves[c].name, std::string("color='") + kColours[c % kColours.size()] + "'");
   }

@@ -7,8 +7,8 @@
 //
 // The k largest are exact; of equal magnitudes those at the lowest places are taken. A chunk's code is k values, float32 or bfloat16
 // (values=bf16: rounded to nearest even, beyond the largest finite one to that), in order of their places, and the places in
-// k (2 + log2(n/k)) bits at most (places.h). reduce=gather: one round. reduce=scatter: two; means have more than k entries that are not zero, of which the k
-// largest are sent, and the rest stays in the owner's residual.
+// k (2 + log2(n/k)) bits at most (places.h). reduce=gather: one round. reduce=scatter: two; means have more than k entries that are not zero, of which
+// the k largest are sent, and the rest stays in the owner's residual.
 //
 // Memory passes: encode reads gradient and residual once, and looks at each chunk once more in the cache; decode writes zeros and k sums.
 #pragma once

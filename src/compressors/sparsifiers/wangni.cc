@@ -109,7 +109,8 @@ class Wangni : public ForeseenCodec {
 
   // Of packed numbers of kLevels: the places of what is not 0 come first in `places`, with a bit each in signs. Returns how many.
   static std::size_t unpack(std::span<const std::byte> packed, std::span<std::uint16_t> places, std::span<std::byte> signs) {
-    constexpr std::size_t kGroup = 16;  // that are packed together: a plane of the numbers' lower bits, set where the level is 0, and one of the upper
+    // So many are packed together: a plane of the numbers' lower bits, set where the level is 0, and one of the upper.
+    constexpr std::size_t kGroup = 16;
     std::ranges::fill(signs, std::byte{0});
     std::size_t found = 0;
     for (std::size_t first = 0; first < places.size(); first += kGroup) {
