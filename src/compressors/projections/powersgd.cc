@@ -9,6 +9,7 @@
 // The first message: of each parameter P, or its values if they are not compressed, then the head's numbers. The second: Qs. All floats.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "compressors/shared/averaging.h"
@@ -126,21 +127,6 @@ class Directions : public CompressorMemory {
   std::vector<float> committed_, working_;
 };
 
-// Parts of one buffer that are the pieces'.
-class Parts {
- public:
-  template <class Length>
-  Parts(const Work& work, Context& context, const Length& length) : begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)) {
-    begins_[0] = 0;
-    for (std::size_t i = 0; i < work.pieces.size(); ++i) begins_[i + 1] = begins_[i] + length(i);
-  }
-  std::size_t all() const { return begins_.back(); }
-  std::span<float> of(std::span<float> buffer, std::size_t i) const { return buffer.subspan(begins_[i], begins_[i + 1] - begins_[i]); }
-
- private:
-  std::span<std::size_t> begins_;
-};
-
 class PowerSgd : public Compressor {
  public:
   explicit PowerSgd(std::size_t rank) : rank_(rank) {}
@@ -160,8 +146,8 @@ Exchange PowerSgd::exchange(Work& work, Context& context) const {
   Scratch& scratch = context.scratch();
   const auto shape = [&](std::size_t i) { return Shape(*work.pieces[i].definition, rank_); };
   const auto directions = [&](std::size_t i) -> Directions& { return static_cast<Directions&>(*work.pieces[i].memory); };
-  const Parts ps(work, context, [&](std::size_t i) { return shape(i).r > 0 ? shape(i).m * shape(i).r : work.pieces[i].elements(); });
-  const Parts qs(work, context, [&](std::size_t i) { return shape(i).n * shape(i).r; });
+  const PieceParts ps(work, context, [&](std::size_t i) { return shape(i).r > 0 ? shape(i).m * shape(i).r : work.pieces[i].elements(); });
+  const PieceParts qs(work, context, [&](std::size_t i) { return shape(i).n * shape(i).r; });
   const auto values = scratch.take<float>(work.elements);
   const auto values_of = [&](std::size_t i) { return values.subspan(work.pieces[i].offset, work.pieces[i].elements()); };
   const auto matrix = [&](std::size_t i) -> ConstMatrix { return {values_of(i).data(), shape(i).m, shape(i).n, shape(i).n}; };
@@ -177,8 +163,8 @@ Exchange PowerSgd::exchange(Work& work, Context& context) const {
   };
 
   Head head(work, scratch);
-  const auto message = scratch.take<float>(ps.all() + head.numbers());
-  const auto all_p = message.first(ps.all()), news = message.subspan(ps.all());
+  const auto message = scratch.take<float>(ps.count() + head.numbers());
+  const auto all_p = message.first(ps.count()), news = message.subspan(ps.count());
   for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
     const kernels::Opened opened = read_values(piece, work, values_of(i));
     head.note(i, opened);
@@ -193,19 +179,19 @@ Exchange PowerSgd::exchange(Work& work, Context& context) const {
   Await first = context.sum(message);
   co_await first;
   head.read<float>(news);
-  if (!head.finite() || !kernels::scan(all_p).finite) {
+  if (!head.finite() || !are_within(all_p, std::numeric_limits<float>::max(), context)) {
     context.any_non_finite = true;
     co_return;
   }
 
-  const auto own_q = scratch.take<float>(qs.all()), all_q = scratch.take<float>(qs.all());
+  const auto own_q = scratch.take<float>(qs.count()), all_q = scratch.take<float>(qs.count());
   for_each_piece(work, context, [&](const Piece&, std::size_t i, std::size_t thread) {
     if (shape(i).r == 0) return;
     orthonormalise(shape(i).in_m(ps.of(all_p, i)));
     multiply(1, matrix(i).transpose(), shape(i).in_m(ps.of(all_p, i)), shape(i).in_n(qs.of(own_q, i)), thread);
     std::ranges::copy(qs.of(own_q, i), qs.of(all_q, i).begin());
   });
-  if (qs.all() > 0) {  // of layouts, which all workers share
+  if (qs.count() > 0) {  // of layouts, which all workers share
     Await second = context.sum(all_q);
     co_await second;
   }

@@ -56,6 +56,26 @@ void for_each_piece(const Work& work, Context& context, const Body& body) {
                              [&](std::size_t i, std::size_t thread) { body(work.pieces[i], i, thread); });
 }
 
+// Where each piece's part lies in buffers that hold something of every piece of a message, in their order.
+class PieceParts {
+ public:
+  // length(i): of the i-th piece's part.
+  template <class Length>
+  PieceParts(const Work& work, Context& context, const Length& length)
+      : begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)) {
+    begins_[0] = 0;
+    for (std::size_t i = 0; i < work.pieces.size(); ++i) begins_[i + 1] = begins_[i] + length(i);
+  }
+  std::size_t count() const { return begins_.back(); }
+  template <class T>
+  std::span<T> of(std::span<T> buffer, std::size_t i) const {
+    return buffer.subspan(begins_[i], begins_[i + 1] - begins_[i]);
+  }
+
+ private:
+  std::span<std::size_t> begins_;
+};
+
 // Calls body(first, count, thread), as ThreadPool does, for parts that make up `elements`: of a chunk's length each, the
 // last perhaps shorter.
 template <class Body>

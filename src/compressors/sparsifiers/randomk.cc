@@ -15,22 +15,19 @@ namespace thinwire {
 class RandomK::Drawn {
  public:
   Drawn(const Options& options, const Work& work, Context& context)
-      : options_(options), begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)) {
-    begins_[0] = 0;
-    for (std::size_t i = 0; i < work.pieces.size(); ++i)
-      begins_[i + 1] = begins_[i] + kept_entries(options.density, work.pieces[i].elements());
-    words_ = context.scratch().take<std::uint32_t>(begins_.back());
+      : options_(options), parts_(work, context, [&](std::size_t i) { return kept_entries(options.density, work.pieces[i].elements()); }),
+        words_(context.scratch().take<std::uint32_t>(parts_.count())) {
     for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
       const RandomSequence random = piece.random.common();
       kernels::random_words(random.counter, random.key, of(std::span(words_), i));
     });
   }
 
-  std::size_t count() const { return begins_.back(); }
+  std::size_t count() const { return parts_.count(); }
   // Those of all entries sent that are the i-th piece's.
   template <class T>
   std::span<T> of(std::span<T> sent, std::size_t i) const {
-    return sent.subspan(begins_[i], begins_[i + 1] - begins_[i]);
+    return parts_.of(sent, i);
   }
 
   // Calls body(place, factor, value) for each of a piece's entries that are sent. factor: what a sum is multiplied by to be an estimate.
@@ -53,7 +50,7 @@ class RandomK::Drawn {
 
  private:
   const Options& options_;
-  std::span<std::size_t> begins_;
+  PieceParts parts_;
   std::span<std::uint32_t> words_;
 };
 
