@@ -11,10 +11,10 @@ from thinwire._native import ArgumentError
 
 
 class GradientRecorder:
-    """Writes one worker's gradients of some steps, as ``thinwire exchange`` reads them.
+    """Writes one worker's gradients of some steps, as ``thinwire exchange``, ``inspect`` and ``compare`` read them.
 
     ``record()`` is called after ``backward()`` and before gradients are averaged or changed: in a process by itself, or
-    under DDP's ``no_sync()``. Two files lie in ``folder`` then: ``gradients_<rank>.npy``, float32 of shape (steps,
+    under DDP's ``no_sync()``. Two files lie in ``folder`` then: ``gradients_<rank>.npy``, float32 of shape (steps, 1,
     elements), and ``layout.json``, a list of ``name``, ``shape`` and ``offset``. Parameters whose gradient is None count
     as zeros.
     """
@@ -36,7 +36,7 @@ class GradientRecorder:
             offset += trained[name].numel()
         (folder / "layout.json").write_text(json.dumps(layout, indent=1) + "\n")
         self._rows = numpy.lib.format.open_memmap(
-            folder / f"gradients_{rank}.npy", mode="w+", dtype=numpy.float32, shape=(steps, offset)
+            folder / f"gradients_{rank}.npy", mode="w+", dtype=numpy.float32, shape=(steps, 1, offset)
         )
         self.recorded = 0
 
@@ -49,7 +49,7 @@ class GradientRecorder:
         """Takes the gradients as they are now; does nothing once all steps are there."""
         if self.is_full:
             return
-        row, offset = self._rows[self.recorded], 0
+        row, offset = self._rows[self.recorded, 0], 0
         for parameter in self._parameters:
             part = row[offset : offset + parameter.numel()]
             part[:] = 0 if parameter.grad is None else parameter.grad.detach().float().cpu().numpy().ravel()
@@ -65,4 +65,8 @@ def read_recording(folder: str | Path) -> tuple[numpy.ndarray, list[dict]]:
     files = sorted(folder.glob("gradients_*.npy"), key=lambda path: int(path.stem.split("_")[1]))
     if not files:
         raise ArgumentError(f"there is no gradients_<rank>.npy in {folder}")
-    return numpy.stack([numpy.load(path) for path in files], 1), json.loads((folder / "layout.json").read_text())
+    recorded = [numpy.load(path) for path in files]
+    for path, gradients in zip(files, recorded, strict=True):
+        if gradients.ndim != 3:
+            raise ArgumentError(f"{path} has shape {gradients.shape}, and a recording (steps, 1, elements); record it again")
+    return numpy.concatenate(recorded, 1), json.loads((folder / "layout.json").read_text())
