@@ -120,7 +120,7 @@ void expect_same(const std::vector<Outcome>& one, const std::vector<Outcome>& ot
 }
 
 // Sanitizers are slow, and see as much with one number of threads.
-const std::vector<int> kThreads = kSanitized ? std::vector{3} : std::vector{3, 8};
+const std::vector<int> kThreads = kSanitized ? std::vector{3} : std::vector{2, 3, 8};
 const std::vector<std::int64_t> kRows = kSanitized ? std::vector<std::int64_t>{900} : std::vector<std::int64_t>{1, 100, 2500};
 const std::int64_t kHalfRows = kSanitized ? 900 : 2000, kMessageRows = kSanitized ? 100 : 300;
 
