@@ -76,7 +76,8 @@ LevelDensity weibull_like(const LevelDensity& magnitudes) {
   double low = std::log(0.1), high = std::log(10);
   for (int i = 0; i < 24; ++i) {
     const double middle = 0.5 * (low + high), inverse = std::exp(-middle);
-    const bool is_less = std::lgamma(1 + 2 * inverse) - 2 * std::lgamma(1 + inverse) < ratio;
+    const double gamma = std::tgamma(1 + inverse);  // and not lgamma(), which writes a global: its argument's sign
+    const bool is_less = std::log(std::tgamma(1 + 2 * inverse) / (gamma * gamma)) < ratio;
     (is_less ? high : low) = middle;
   }
   const double shape = std::exp(0.5 * (low + high)), scale = mean / std::tgamma(1 + 1 / shape);
