@@ -10,6 +10,7 @@
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "thinwire/spec.h"
+#include "thinwire/step_time.h"
 #include "thinwire/trace.h"
 #include "thinwire/trial.h"
 #include "thinwire/version.h"

@@ -1,0 +1,44 @@
+// How long a training step takes whose gradients travel compressed: a prediction, from what its parts take.
+#pragma once
+
+#include <span>
+
+#include "thinwire/link.h"
+
+namespace thinwire {
+
+// A bucket's way through a step.
+struct BucketCost {
+  double ready_seconds = 0;   // after the step's beginning, if nothing but the computation takes the processor's time
+  double encode_seconds = 0;  // until its collectives,
+  double decode_seconds = 0;  // and behind them
+  int rounds = 1;
+  double bytes = 0;  // that a worker sends
+};
+
+// What all buckets of a step have in common.
+struct StepCost {
+  double compute_seconds = 0;  // all that the step does besides averaging gradients
+  double hidden = 0;           // share of the codecs' work that runs on cores which the computation leaves idle, from 0 to 1
+  int lanes = 1;
+  Link link;
+};
+
+struct StepTime {
+  double seconds = 0;
+  double waiting_seconds = 0;  // of them, behind the computation's end
+  double codec_seconds = 0;    // encoding and decoding, wherever it takes place
+  double wire_seconds = 0;     // in which the link carries bytes
+};
+
+// Buckets go to lanes in turns, and a lane finishes one before it begins the next. There are two stations, which serve in the order
+// of arrival: the codec, whose threads share what is encoded or decoded, and the link. What codecs take of cores that the
+// computation wants delays it, and all buckets that are not ready yet, by that much. A round is waited for by its lane alone.
+//
+//   station free: f, bucket's arrival there: a, service: s    begins at max(a, f), leaves at max(a, f) + s
+//   service at the link: bytes / bytes_per_second             behind it: rounds * round_seconds
+//
+// Pre: ready times ascend and lie within the computation; at least one lane; a link that is known.
+StepTime predict_step(const StepCost& step, std::span<const BucketCost> buckets);
+
+}  // namespace thinwire
