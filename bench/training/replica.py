@@ -117,7 +117,9 @@ class Replica:
     @property
     def warm_up_steps(self) -> int:
         """Steps before the compressor is at its normal work."""
-        return self._powersgd_first_step + 2 if self._powersgd else 3
+        if self._powersgd:
+            return self._powersgd_first_step + 2
+        return 50 if self.spec.startswith("auto") else 3
 
     @property
     def lanes(self) -> int | None:

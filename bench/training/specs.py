@@ -8,6 +8,8 @@
                       "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's, and
                       "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
+    auto, auto:quality=Q
+                      what thinwire finds to be fastest, within limits of quality: lossless, safe or fast
     local:every=H/SPEC
                       no DDP but LocalSteps, which average every H steps by thinwire's SPEC; also with fragments=, overlap=,
                       mixing=, and of the outer optimizer rate= and momentum=
@@ -97,12 +99,14 @@ def check(specs: list[str]) -> None:
         return
     try:
         import thinwire
+        from thinwire._arguments import quality_of
     except ImportError as error:
         raise ValueError(f"{', '.join(ours)}: thinwire's Python package is missing ({error}); "
                          "./run builds it, and so does pip install .") from error
     for spec in ours:
         try:
             for each in filter(None, thinwire_specs(spec)):
-                thinwire.canonical_spec(each)
+                if local_options(spec) is not None or quality_of(each) is None:
+                    thinwire.canonical_spec(each)
         except thinwire.Error as error:
             raise ValueError(f"{spec!r}: {error}") from error

@@ -144,6 +144,8 @@ class Reducer {
   const Layout& layout() const;
   // The canonical spec that parameter `index` travels by.
   const std::string& compressor_of(std::size_t index) const;
+  // Whether what it loses is kept for the next step.
+  bool keeps_residual(std::size_t index) const;
 
   Counters counters() const;
 

@@ -8,6 +8,7 @@
 #include "bindings.h"
 #include "thinwire/errors.h"
 #include "thinwire/pipelining.h"
+#include "thinwire/step_time.h"
 
 namespace thinwire::python {
 namespace {
@@ -95,7 +96,8 @@ HeldReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uin
 }
 
 void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
-               std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every, bool keep_old_residuals) {
+               std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every, bool keep_old_residuals,
+               std::optional<std::tuple<double, double>> link) {
   ReducerOptions options;
   options.compressor = std::move(compressor);
   options.rules = make_rules(std::move(rules));
@@ -107,6 +109,7 @@ void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePa
   options.threads = threads;
   options.keep_old_residuals = keep_old_residuals;
   options.measure_every = measure_every;
+  if (link) options.link = {.bytes_per_second = std::get<0>(*link), .round_seconds = std::get<1>(*link)};
   new (self) Reducer(make_layout(std::move(layout)), std::move(options));
 }
 
@@ -164,6 +167,26 @@ void load_state(Reducer& reducer, const std::vector<StateRow>& rows) {
   reducer.load_state(states);
 }
 
+std::vector<bool> keeps_residuals_of(const Reducer& reducer) {
+  std::vector<bool> keeps;
+  for (std::size_t i = 0; i < reducer.layout().parameters().size(); ++i) keeps.push_back(reducer.keeps_residual(i));
+  return keeps;
+}
+
+// (ready, encode, decode, rounds, bytes)
+using BucketRow = std::tuple<double, double, double, double, double>;
+
+double predict(double compute_seconds, double hidden, int lanes, const std::tuple<double, double>& link, const std::vector<BucketRow>& rows) {
+  if (lanes < 1) throw ArgumentError("lanes = " + std::to_string(lanes) + "; allowed: 1 or more");
+  if (!(std::get<0>(link) > 0)) throw ArgumentError("link = " + std::to_string(std::get<0>(link)) + " bytes a second; allowed: more than 0");
+  std::vector<BucketCost> buckets;
+  for (const auto& [ready, encode, decode, rounds, bytes] : rows)
+    buckets.push_back({.ready_seconds = ready, .encode_seconds = encode, .decode_seconds = decode, .rounds = static_cast<int>(rounds), .bytes = bytes});
+  const StepCost step = {.compute_seconds = compute_seconds, .hidden = hidden, .lanes = lanes,
+                         .link = {.bytes_per_second = std::get<0>(link), .round_seconds = std::get<1>(link)}};
+  return predict_step(step, buckets).seconds;
+}
+
 std::vector<std::string> compressors_of(const Reducer& reducer) {
   std::vector<std::string> specs;
   for (std::size_t i = 0; i < reducer.layout().parameters().size(); ++i) specs.push_back(reducer.compressor_of(i));
@@ -199,11 +222,16 @@ void bind_reducer(nb::module_& module) {
              nb::arg("codec_seconds"), nb::arg("wire_seconds"), nb::arg("buckets"), nb::arg("most"),
              "How many buckets to have on their way at once, at most `most`, by what one lane takes for all of them.");
 
+  module.def("predict_step", &predict, nb::kw_only(), nb::arg("compute_seconds"), nb::arg("hidden"), nb::arg("lanes"), nb::arg("link"),
+             nb::arg("buckets"),
+             "Seconds of a step whose buckets, tuples (ready, encode, decode, rounds, bytes), travel over a link (bytes a second, seconds a round).");
+
   module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")
       .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
            nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
-           nb::arg("threads"), nb::arg("measure_every"), nb::arg("keep_old_residuals") = false)
+           nb::arg("threads"), nb::arg("measure_every"), nb::arg("keep_old_residuals") = false,
+           nb::arg("link") = nb::none())
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")
@@ -219,6 +247,7 @@ void bind_reducer(nb::module_& module) {
       .def_prop_ro("fingerprint", &Reducer::fingerprint)
       .def_prop_ro("description", &Reducer::description)
       .def_prop_ro("compressors", &compressors_of, "The canonical spec of every parameter.")
+      .def_prop_ro("keeps_residuals", &keeps_residuals_of, "Whether error feedback is on, of every parameter.")
       .def("counters", &counters_of)
       .def("state", &state_of, "A tuple (name, steps, residual, memory) for each parameter.")
       .def("load_state", &load_state, nb::arg("rows"));

@@ -9,6 +9,8 @@ from thinwire._native import MOST_THREADS, ArgumentError, matches
 Rules = Mapping[str, str] | Iterable[tuple[str, str]] | None
 LayoutPairs = list[tuple[str, list[int]]]
 
+QUALITIES = ("lossless", "safe", "fast")  # of "auto": what a step may lose
+
 _RULES_ARE = "rules map patterns to specs, like {'*.embed*': 'none'}"
 _SHOWN_NAMES = 8
 
@@ -40,6 +42,17 @@ def checked_spec(spec: str) -> str:
     if not isinstance(spec, str):
         raise ArgumentError(f"a compressor is a spec like 'casq:bits=2' (see thinwire.compressors()); got {spec!r}")
     return spec
+
+
+def quality_of(spec: str) -> str | None:
+    """Of "auto", which thinwire.torch.attach() takes for a spec, or "auto:quality=..."; None for other specs. Raises ArgumentError."""
+    name, _, given = spec.partition(":")
+    if name != "auto":
+        return None
+    quality = given.removeprefix("quality=") if given else "safe"
+    if quality not in QUALITIES or (given and not given.startswith("quality=")):
+        raise ArgumentError(f"{spec!r}; allowed: auto, or auto:quality= with one of {', '.join(QUALITIES)}")
+    return quality
 
 
 def checked_seed(seed: int) -> int:

@@ -219,6 +219,8 @@ const Layout& Reducer::layout() const { return impl_->layout; }
 
 const std::string& Reducer::compressor_of(std::size_t index) const { return impl_->policy.compressor_of(index).canonical; }
 
+bool Reducer::keeps_residual(std::size_t index) const { return impl_->policy.compressor_of(index).feedback; }
+
 Counters Reducer::counters() const { return impl_->counters.get(); }
 
 void Reducer::Impl::check_at_rest(const char* what) const {

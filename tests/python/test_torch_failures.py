@@ -212,7 +212,7 @@ def test_a_worker_that_fails_in_one_lane_leaves_them_all(own_pool):
         assert seconds < 10 * TIMEOUT
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [*SPECS, "auto"])  # which sums plainly at first
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how, spec):
     own_pool.begin(die_or_stop, 1, how, spec)

@@ -5,15 +5,18 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire._arguments import Rules, checked_seed, checked_threads, checked_whole
+from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of
+from thinwire import _native
 from thinwire._native import ArgumentError
 from thinwire.torch.agreement import checked_duration, kept_terms, make_reducer, open_lanes, passing_terms
 from thinwire.torch.attachment import Attachment, Scaler
+from thinwire.torch.auto import Auto, Link, with_plain_types
 from thinwire.torch.cores import default_threads
 from thinwire.torch.handshake import shake_hands
-from thinwire.torch.lane_choice import FEWEST, MOST, choose_lanes
+from thinwire.torch.lane_choice import FEWEST, MOST, bucket_count, choose_lanes
 from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.search import PLAIN
 from thinwire.torch.served_models import check_is_ddp, free_slot
 
 
@@ -63,7 +66,9 @@ def attach(
     group = ddp_model.process_group
     world_size = dist.get_world_size(group)
     terms = error = None
+    auto: Auto | None = None
     try:
+        quality = quality_of(checked_spec(compressor))
         slot = free_slot(ddp_model)
         groups = LaneGroups(group, checked_duration(timeout, group), _backend(backend))
         scaler = _checked_scaler(scaler)
@@ -71,20 +76,33 @@ def attach(
         lanes = None if lanes is None else checked_whole("lanes", lanes, 1)
         threads = checked_threads(default_threads(world_size) if threads is None else threads)
         parameters = ModelParameters(ddp_model.module, getattr(ddp_model, "parameters_to_ignore", set()))
-        reducer = make_reducer(
-            parameters,
-            group,
-            compressor,
-            rules,
-            small_uncompressed=bool(small_uncompressed),
-            seed=seed,
-            lanes=lanes or MOST,
-            threads=threads,
-            measure_every=checked_whole("measure_every", measure_every, 0),
-            # What is staged is gone when a step ends.
-            keep_old_residuals=scaler is not None or parameters.any_on_device,
-        )
+        measure_every = checked_whole("measure_every", measure_every, 0)
+
+        def make(spec: str, link: Link | None = None, *, measures: bool = False) -> _native.Reducer:
+            return make_reducer(
+                parameters,
+                group,
+                "none" if spec == PLAIN else spec,
+                None if spec == PLAIN else rules if quality is None else with_plain_types(rules, parameters),
+                small_uncompressed=bool(small_uncompressed),
+                seed=seed,
+                lanes=lanes or MOST,
+                threads=threads,
+                measure_every=1 if measures else measure_every,
+                # What is staged is gone when a step ends.
+                keep_old_residuals=scaler is not None or parameters.any_on_device,
+                link=link,
+            )
+
+        if quality is None:
+            reducer = make(compressor)
+        else:
+            make("none")  # what is wrong with the rules is said at once
+            auto = Auto(quality, make, parameters, world_size, threads, has_rules=bool(rules))
+            reducer = auto.reducer
         kept = kept_terms(parameters, reducer, seed)
+        if quality is not None:
+            kept |= {"compressors": {"auto": quality, "rules": repr(rules)}}
         terms = kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend}
     except Exception as caught:  # the other workers wait for this one's word
         error = caught
@@ -92,9 +110,11 @@ def attach(
 
     made_lanes = open_lanes(groups, FEWEST if lanes is None else lanes, reducer, world_size)
     try:
-        if world_size > 1 and lanes is None:
+        if world_size > 1 and lanes is None and auto is not None:
+            made_lanes.grow(groups, MOST if bucket_count(ddp_model, parameters) > FEWEST else FEWEST)
+        elif world_size > 1 and lanes is None:
             made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
-        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept)
+        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto if world_size > 1 else None)
         slot.fill(ddp_model, attachment)
     except BaseException:
         made_lanes.close()

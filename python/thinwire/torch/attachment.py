@@ -1,6 +1,7 @@
 """thinwire at work on a DDP model: what attach() returns."""
 
 import math
+import time
 import weakref
 from typing import Any, Protocol
 
@@ -10,10 +11,14 @@ from torch.autograd import Variable
 from torch._C._profiler import _RecordFunctionFast as RecordFunction
 from torch.nn.parallel import DistributedDataParallel
 
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
 from thinwire import _native
+from thinwire.torch import checkpoint
+from thinwire.torch.auto import Auto, WatchedStep
 from thinwire.torch.averager import Averager
 from thinwire.torch.hook_slot import slot_of
-from thinwire.torch.lanes import BucketJob, Lanes
+from thinwire.torch.lanes import BucketJob, Lanes, peer_error
 from thinwire.torch.model_parameters import ModelParameters
 from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 
@@ -39,6 +44,8 @@ class Attachment(Averager):
         lanes: Lanes,
         scaler: Scaler | None,
         terms: dict[str, Any],
+        spec: str,
+        auto: Auto | None = None,
     ):
         super().__init__(ddp_model.process_group, parameters, reducer, lanes, terms, owner=ddp_model)
         # The model holds the hook, and so the attachment, from C++, where no garbage collector looks.
@@ -48,6 +55,14 @@ class Attachment(Averager):
         self._loss_scale = 1.0
         self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
+        self._own_spec, self._auto = spec, auto
+        if auto is not None:
+            auto.start(lanes)
+        # Of the step under way, and of the last one that was begun, of which the search is told when the next one begins.
+        self._watched = WatchedStep()
+        self._plain_sums_under_way: list[Future] = []
+        self._last_end = math.nan
+        self._last_step: tuple[WatchedStep | None, float | None, float, bool] | None = None
 
     def average(self, bucket: dist.GradBucket) -> Future:
         """Sends a bucket on its way to the mean, which replaces its gradients, in their dtype."""
@@ -56,12 +71,40 @@ class Attachment(Averager):
         if self._world_size == 1:
             return _done(buffer)
         parameters = self._parameters.indices(bucket.parameters())
+        if self._auto is not None:
+            if not buffer.is_sparse:
+                self._auto.see(buffer, parameters, self._watched)
+            if self._auto.is_plain:
+                return self._average_plainly(bucket)
         is_plain = not self._parameters.suit_the_reducer(parameters)
         sparse = SparseBucket(buffer, parameters[0], self._dense_forms) if buffer.is_sparse else None
+        if self._auto is not None and self._auto.owed:
+            self._auto.add_owed(sparse.flat if sparse else buffer, parameters)
         job = BucketJob(self._reducer, is_plain, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
         self._jobs.append(job)
         self._lanes.submit(bucket.index(), job)
         return job.future
+
+    def _average_plainly(self, bucket: dist.GradBucket) -> Future:
+        """As DDP does without a hook, but that Gloo waits for as long as lanes do."""
+        buffer = bucket.buffer()
+        group = self._group if self._parameters.any_on_device else self._lanes.group
+        try:
+            if group is None:
+                raise RuntimeError("the group was left after a failure")
+            future = allreduce_hook(group, bucket)
+        except RuntimeError as error:  # told at the end of the backward pass: DDP cannot bear a hook that raises
+            self._lanes.failure.set(peer_error("all-reduce", error))
+            return _done(buffer)
+        self._lanes.plain_sums.count(buffer.numel(), buffer.numel() * buffer.element_size())
+        self._plain_sums_under_way.append(future)
+        return future
+
+    @property
+    def spec(self) -> str:
+        """By which the next step's gradients travel, but for what rules name: the spec that attach() was given, or the one that ``auto``
+        takes; "plain": PyTorch's own all-reduce."""
+        return self._own_spec if self._auto is None else self._auto.spec
 
     @property
     def lanes(self) -> int:
@@ -77,9 +120,13 @@ class Attachment(Averager):
         compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
         with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
-        undefined is None.
+        undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
+        seconds of a step by spec, prospects (spec, predicted seconds, error, bits).
         """
-        return super().stats()
+        return super().stats() | ({} if self._auto is None else {"auto": self._auto.figures()})
+
+    def __str__(self) -> str:
+        return super().__str__() + ("" if self._auto is None else f"\n{self._auto}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from this worker's own state, or from its part of the state of all ranks: see Averager.load_state_dict().
@@ -117,21 +164,60 @@ class Attachment(Averager):
         self._settle()
         self._loss_scale = self._scaler.get_scale() if self._scaler is not None else 1.0
         self._jobs = []
+        self._plain_sums_under_way = []
+        if self._auto is not None:
+            self._search_on(self._auto)
         self._backward = backward
         self._reducer.begin_step()
         # Called before DDP's own callback, which would turn every exception into a RuntimeError. (In a static graph's
         # first iteration DDP comes first, and does.)
         Variable._execution_engine.queue_callback(self._finish_backward)
 
+    def _search_on(self, auto: Auto) -> None:
+        """When all workers begin a step, so that they search alike even where one of them did not finish the last one."""
+        if self._last_step is not None:
+            auto.end_step(*self._last_step)
+            self._reducer = auto.reducer
+        self._last_step = (None, None, 0.0, False)
+        auto.begin_step(self._loss_scale)
+
     def _finish_backward(self) -> None:
+        if self._auto is not None:
+            self._see_computed(self._auto)
         with RecordFunction("thinwire::wait"):
             self._wait_for_lanes()
+            self._wait_for_plain_sums()
         jobs, committed = self._jobs, self._end_step()
         for job in jobs:
             job.check()
         if not committed and self._scaler is None:
             self._void_means(jobs)
         self._steps += 1
+        if self._auto is not None:
+            self._see_end(self._auto, committed)
+
+    def _see_computed(self, auto: Auto) -> None:
+        if self._parameters.any_on_device and not auto.is_decided:
+            torch.cuda.current_stream().synchronize()  # or it would not be known when the computation ends
+        self._watched.computed = time.perf_counter() - self._watched.begin
+        self._watched.processor = time.process_time() - self._watched.processor_begin
+
+    def _see_end(self, auto: Auto, committed: bool) -> None:
+        if self._parameters.any_on_device and not auto.is_decided:
+            torch.cuda.synchronize()
+        end, step = time.perf_counter(), self._watched
+        has_begun = not math.isnan(step.begin)
+        self._last_step = (step, end - step.begin if has_begun else None, end - step.begin - step.computed if has_begun else 0.0, committed)
+        self._watched = WatchedStep(begin=end, processor_begin=time.process_time())
+
+    def _wait_for_plain_sums(self) -> None:
+        try:
+            for future in self._plain_sums_under_way:
+                future.wait()
+        except RuntimeError as error:
+            self._lanes.failure.set(peer_error("all-reduce", error))
+        if self._auto is not None and self._auto.is_plain:
+            self._lanes.failure.check()
 
     def _end_step(self) -> bool:
         """Commits what the step has changed, or drops it. No lane is at work on it."""
@@ -165,6 +251,26 @@ class Attachment(Averager):
     def _wait_for_lanes(self) -> None:
         for job in self._jobs:
             job.wait()
+
+    def _counters(self) -> dict[str, Any]:
+        return super()._counters() if self._auto is None else self._auto.counters()
+
+    def _rows(self) -> list[checkpoint.Row]:
+        return super()._rows() if self._auto is None else self._auto.rows()
+
+    def _load_rows(self, rows: list[checkpoint.Row], state: dict[str, Any]) -> None:
+        if self._auto is None:
+            super()._load_rows(rows, state)
+            return
+        self._auto.load(state["auto"], rows)
+        self._reducer = self._auto.reducer
+
+    def _common_state(self) -> dict[str, Any]:
+        return {} if self._auto is None else {"auto": self._auto.state()}
+
+    def _load_common_state(self, state: dict[str, Any]) -> None:
+        if self._auto is not None and "auto" not in state:
+            raise _native.StateError("this is no state of an attachment with auto")
 
     def _settle(self) -> None:
         """After a backward pass that ended in an exception: other lanes may be at work still, and its step has not ended."""

@@ -52,7 +52,7 @@ class Averager:
 
     def stats(self) -> dict[str, Any]:
         """This worker's figures since the beginning of this run."""
-        return statistics.figures(self._lanes.plain_sums.added_to(self._reducer.counters()), self._steps)
+        return statistics.figures(self._lanes.plain_sums.added_to(self._counters()), self._steps)
 
     def __str__(self) -> str:
         specs = sorted(set(self._reducer.compressors))
@@ -90,7 +90,7 @@ class Averager:
                 "(torch.distributed.checkpoint, accelerate)"
             )
         self._settle()
-        own = checkpoint.pack(self._reducer.state(), self._terms, self._rank, self._world_size, self._all_steps)
+        own = checkpoint.pack(self._rows(), self._terms, self._rank, self._world_size, self._all_steps)
         if not all_ranks:
             return own | self._common_state()
         states: list[Any] = [None] * self._world_size
@@ -118,7 +118,7 @@ class Averager:
         before = self._common_state()
         self._load_common_state(state)
         try:
-            self._reducer.load_state(rows)
+            self._load_rows(rows, state)
         except BaseException:
             self._load_common_state(before)
             raise
@@ -153,6 +153,16 @@ class Averager:
     def _settle(self) -> None:
         """Returns when no lane is at work and no step of the reducer is open."""
         raise NotImplementedError
+
+    def _counters(self) -> dict[str, Any]:
+        return self._reducer.counters()
+
+    def _rows(self) -> list[checkpoint.Row]:
+        return self._reducer.state()
+
+    def _load_rows(self, rows: list[checkpoint.Row], state: dict[str, Any]) -> None:
+        """Raises StateError, and changes nothing."""
+        self._reducer.load_state(rows)
 
     def _common_state(self) -> dict[str, Any]:
         """What is the same on all workers, for a saved state."""

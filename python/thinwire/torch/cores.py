@@ -13,6 +13,11 @@ def default_threads(world_size: int) -> int:
     The cores that this process may run on are shared by the workers of this machine: LOCAL_WORLD_SIZE of them, which
     torchrun sets; else all workers, which may be too many but are never too few.
     """
+    return max(1, min(_MOST, int(cores_of_worker(world_size) // 2)))
+
+
+def cores_of_worker(world_size: int) -> float:
+    """That fall to this worker."""
     said = os.environ.get("LOCAL_WORLD_SIZE", "")
     workers_here = max(1, int(said)) if said.isdecimal() else world_size
-    return max(1, min(_MOST, len(os.sched_getaffinity(0)) // (2 * workers_here)))
+    return len(os.sched_getaffinity(0)) / workers_here

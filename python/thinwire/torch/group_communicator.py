@@ -43,7 +43,7 @@ class GroupCommunicator:
             case "sum":
                 self._all_reduce(data, dist.ReduceOp.SUM)
             case "max":
-                self._max(data)
+                self.greatest(data)
             case "unite":
                 self._unite(data)
             case "gather":
@@ -66,7 +66,8 @@ class GroupCommunicator:
         self.group.allreduce([moved], options).wait()  # dist.all_reduce() is slower by half as much again
         _copy_back(data, moved)
 
-    def _max(self, data: torch.Tensor) -> None:
+    def greatest(self, data: torch.Tensor) -> None:
+        """Of all workers' numbers, one by one, in place. NaN is the greatest."""
         if not data.is_floating_point():
             self._all_reduce(data, dist.ReduceOp.MAX)
             return

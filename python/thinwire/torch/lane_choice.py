@@ -23,7 +23,7 @@ def choose_lanes(
 ) -> int:
     """From FEWEST to MOST, the same on all workers, which call this together before the first bucket."""
     group = ddp_model.process_group
-    buckets = _bucket_count(ddp_model, parameters)
+    buckets = bucket_count(ddp_model, parameters)
     if buckets <= FEWEST:
         return FEWEST
     codec, wire = _trial(_main_compressor(parameters, reducer), group, lanes, threads)
@@ -34,7 +34,7 @@ def choose_lanes(
     return max(FEWEST, _native.choose_lanes(*slowest, buckets=buckets, most=MOST))
 
 
-def _bucket_count(ddp_model: DistributedDataParallel, parameters: ModelParameters) -> int:
+def bucket_count(ddp_model: DistributedDataParallel, parameters: ModelParameters) -> int:
     """About how many buckets DDP will make: the first is shorter than the others."""
     return min(len(parameters.names), 1 + math.ceil(parameters.bytes / max(1, ddp_model.bucket_bytes_cap)))
 

@@ -151,15 +151,17 @@ class Lane:
                 self._failure.check()
                 self._perform(collective.kind, lambda: self._communicator.perform(collective))
 
+    def greatest(self, values: torch.Tensor) -> None:
+        """In the caller's thread."""
+        self._failure.check()
+        self._perform("max", lambda: self._communicator.greatest(values))
+
     def _perform(self, kind: str, collective: Callable[[], None]) -> None:
         try:
             with RecordFunction(f"thinwire::{kind}"):
                 collective()
         except RuntimeError as error:
-            raise _native.PeerError(
-                f"lane {self.index}: {kind} failed; another worker is lost, later than the timeout or has failed. "
-                f"The backend says: {error}"
-            ) from error
+            raise peer_error(f"lane {self.index}: {kind}", error) from error
 
     def _leave_group(self) -> None:
         """Closes the connections, so that the peers of this lane fail at once instead of waiting for the timeout."""
@@ -169,6 +171,11 @@ class Lane:
                 dist.destroy_process_group(group)
             except (ValueError, RuntimeError, AssertionError):
                 pass  # the script has destroyed all groups already
+
+
+def peer_error(what: str, error: RuntimeError) -> _native.PeerError:
+    """For what a backend says of a collective that failed."""
+    return _native.PeerError(f"{what} failed; another worker is lost, later than the timeout or has failed. The backend says: {error}")
 
 
 class Lanes:
@@ -188,9 +195,20 @@ class Lanes:
         while len(self._lanes) < count:
             self._lanes.append(Lane(len(self._lanes), groups.make(), self.failure, self.plain_sums))
 
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """Of the first lane; None after a failure."""
+        return self._lanes[0].group
+
     def run(self, reduction: _native.Reduction) -> None:
         """In the first lane, but in the caller's thread; on all workers, before the first bucket."""
         self._lanes[0].run(reduction)
+
+    def greatest(self, numbers: list[float]) -> list[float]:
+        """Of all workers' numbers, one by one, as float32; infinities too, but no NaN. As run(), when no bucket is on its way."""
+        values = torch.tensor(numbers, dtype=torch.float32, device="cpu")
+        self._lanes[0].greatest(values)
+        return values.tolist()
 
     def submit(self, index: int, job: BucketJob) -> None:
         """Bucket ``index`` goes to the same lane on every worker."""

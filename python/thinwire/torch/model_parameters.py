@@ -1,6 +1,7 @@
 """The parameters of a model that are exchanged, and the models that cannot be served."""
 
 from collections.abc import Callable, Collection, Iterator
+from glob import escape as glob_escape
 
 import torch
 from torch import nn
@@ -45,6 +46,15 @@ class ModelParameters:
                     f"parameter {name!r} is {self.dtypes[index]}, and {compressors[index]!r} takes "
                     f"{', '.join(map(str, REDUCERS_TYPES))}. Exempt it by a rule, {{{name!r}: 'none'}}, or convert it"
                 )
+
+    @property
+    def plain_rules(self) -> list[tuple[str, str]]:
+        """That exempt the parameters whose type no compressor takes."""
+        return [(glob_escape(self.names[index]), "none") for index in sorted(self._plain)]
+
+    def is_small(self, index: int) -> bool:
+        """Whether it is sent as it is unless a rule says otherwise."""
+        return len(self.layout[index][1]) < 2 or self.elements[index] < 1024
 
     def suit_the_reducer(self, indices: list[int]) -> bool:
         """Whether it takes their type, which is the same for all parameters of a bucket."""

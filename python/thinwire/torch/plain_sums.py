@@ -23,11 +23,15 @@ class PlainSums:
         begin = time.perf_counter()
         bucket.div_(self._world_size)
         communicator.add_up(bucket)
+        self.count(bucket.numel(), bucket.numel() * bucket.element_size(), time.perf_counter() - begin)
+
+    def count(self, elements: int, size: int, seconds: float = 0.0) -> None:
+        """A bucket of so many bytes that was averaged."""
         with self._lock:
             self._buckets += 1
-            self._elements += bucket.numel()
-            self._bytes += bucket.numel() * bucket.element_size()
-            self._seconds += time.perf_counter() - begin
+            self._elements += elements
+            self._bytes += size
+            self._seconds += seconds
 
     def added_to(self, counters: dict[str, Any]) -> dict[str, Any]:
         """A reducer's counters, with these sums among them."""

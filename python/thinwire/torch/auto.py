@@ -1,0 +1,295 @@
+"""``auto``: the spec by which a model's steps are shortest, on the network that is there."""
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.utils.dlpack import to_dlpack
+
+from thinwire import _native
+from thinwire._arguments import QUALITIES, Rules, used_rules
+from thinwire.torch.checkpoint import Row
+from thinwire.torch.cores import cores_of_worker
+from thinwire.torch.lanes import Lanes
+from thinwire.torch.model_parameters import REDUCERS_TYPES, ModelParameters
+from thinwire.torch.search import PLAIN, Phase, Prospect, Search
+
+Link = tuple[float, float]  # bytes a second, seconds a round
+
+
+class MakeReducer(Protocol):
+    def __call__(self, spec: str, link: Link | None = None, *, measures: bool = False) -> _native.Reducer:
+        """``spec``: PLAIN for one that compresses nothing. ``measures``: errors, in every step."""
+
+
+_SAFE = ("bf16", "casq:bits=2,reduce=auto", "casq:rate=1,reduce=auto", "casq:rate=0.5,reduce=auto")
+_FAST = (*_SAFE, "casq:rate=0.25,reduce=auto", "casq:rate=0.1,reduce=auto")
+# By quality: what may be tried, and how much of a gradient's energy a step may leave in the residual. Trainings that stayed within
+# their seeds' noise of plain ones had up to 0.25 (docs/casq.md, docs/rate.md).
+_QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.3), (_FAST, 0.7)], strict=True))
+_SAMPLE = 2**21  # elements, on which prospects are tried
+
+_log = logging.getLogger("thinwire")
+
+
+def with_plain_types(rules: Rules, parameters: ModelParameters) -> list[tuple[str, str]]:
+    """Of types that no compressor takes nothing is compressed, which a rule need not say."""
+    pairs = used_rules(rules, parameters.names_in_model)
+    return [*pairs, *(rule for rule in parameters.plain_rules if rule[0] not in dict(pairs))]
+
+
+@dataclass
+class Sample:
+    """Gradients of some parameters of this worker, before they were averaged."""
+
+    values: torch.Tensor | None = None
+    parts: list[torch.Tensor] = field(default_factory=list)
+    parameters: list[int] = field(default_factory=list)
+
+    def take(self, bucket: torch.Tensor, parameters: list[int], of: ModelParameters) -> None:
+        begin = 0
+        for index in parameters:
+            end = begin + of.elements[index]
+            if self._wants(bucket, index, of):
+                self.parts.append(bucket[begin:end].detach().to("cpu", copy=True))
+                self.parameters.append(index)
+            begin = end
+
+    def _wants(self, bucket: torch.Tensor, index: int, of: ModelParameters) -> bool:
+        """What would be compressed; of one type; a larger one than fits only if there is nothing else."""
+        if of.is_small(index) or bucket.dtype not in REDUCERS_TYPES or (self.parts and bucket.dtype != self.parts[0].dtype):
+            return False
+        return not self.parts or sum(map(len, self.parts)) + of.elements[index] <= _SAMPLE
+
+
+@dataclass
+class WatchedStep:
+    """When a plain step's buckets were ready, and how long it computed."""
+
+    begin: float = math.nan  # by time.perf_counter()
+    processor_begin: float = math.nan
+    ready: list[tuple[float, int]] = field(default_factory=list)  # seconds, elements
+    computed: float = math.nan  # seconds
+    processor: float = math.nan
+
+
+class Auto:
+    """Which reducer the step at hand goes by. What one has kept as residuals goes over to the next: residuals that it does not keep are
+    owed, and added to the next step's gradients."""
+
+    def __init__(self, quality: str, make: MakeReducer, parameters: ModelParameters, world_size: int, threads: int, has_rules: bool):
+        self.quality = quality
+        specs, self._limit = _QUALITIES[quality]
+        # Where rules say what travels otherwise, these alone may be best.
+        self.specs = ("none", *specs) if has_rules else specs
+        self._make, self._parameters, self._threads = make, parameters, threads
+        self._cores = cores_of_worker(world_size)
+        self._reducers = {PLAIN: make(PLAIN)}
+        self._past: dict[str, Any] = {}  # counters of reducers that are gone
+        self.owed: dict[int, torch.Tensor] = {}  # by parameter
+        self._search = Search(self._agree, self._prospects)
+        self._spec = PLAIN
+        self._lanes: Lanes | None = None
+        self._sample = Sample()
+        self._watched: list[WatchedStep] = []
+        self._loss_scale = 1.0
+
+    def start(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    @property
+    def reducer(self) -> _native.Reducer:
+        return self._reducers[self._spec]
+
+    @property
+    def spec(self) -> str:
+        """Of the step at hand; "plain": PyTorch's own all-reduce."""
+        return self._spec
+
+    @property
+    def is_decided(self) -> bool:
+        return self._search.phase is Phase.KEEP
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether buckets are all-reduced as if thinwire was not there."""
+        return self._spec == PLAIN and not self.owed
+
+    def begin_step(self, loss_scale: float) -> None:
+        """With a backward pass's first bucket."""
+        self._loss_scale = loss_scale
+        if self._search.wants_sample:
+            self._sample = Sample()
+
+    def see(self, bucket: torch.Tensor, parameters: list[int], step: WatchedStep) -> None:
+        """A dense bucket that is ready, before anybody changes it."""
+        if self._search.phase is not Phase.WATCH:
+            return
+        step.ready.append((time.perf_counter() - step.begin, bucket.numel()))
+        if self._search.wants_sample:
+            self._sample.take(bucket, parameters, self._parameters)
+
+    def add_owed(self, bucket: torch.Tensor, parameters: list[int]) -> None:
+        """To the gradients of a step that does not keep residuals."""
+        begin = 0
+        for index in parameters:
+            end = begin + self._parameters.elements[index]
+            if index in self.owed:
+                bucket[begin:end] += (self.owed[index] * self._loss_scale).to(bucket.device, bucket.dtype)
+            begin = end
+
+    def end_step(self, step: WatchedStep | None, seconds: float | None, waiting: float, committed: bool) -> None:
+        """Of a step that all workers have begun; before they begin another one. Afterwards ``reducer`` is the next one's."""
+        if committed:
+            self.owed = {}
+        if self._search.counts and step is not None and not math.isnan(step.begin):
+            self._watched.append(step)
+        was_decided = self.is_decided
+        self._search.end_step(seconds, waiting)
+        if self._search.spec != self._spec:
+            self._go_over(self._search.spec)
+        if self.is_decided and not was_decided:
+            self._watched, self._sample = [], Sample()
+            self._drop([spec for spec in self._reducers if spec not in (PLAIN, self._spec)])
+            if dist.get_rank() == 0:
+                _log.info("%s", self)
+
+    def counters(self) -> dict[str, Any]:
+        """Of all training, by whatever spec."""
+        return _sum([self._past, *(reducer.counters() for reducer in self._reducers.values())])
+
+    def figures(self) -> dict[str, Any]:
+        """For stats()."""
+        search = self._search
+        return {
+            "quality": self.quality,
+            "phase": search.phase.value,
+            "spec": self._spec,
+            "searches": search.searches,
+            "seconds": dict(search.measured),
+            "prospects": [vars(prospect) for prospect in search.prospects],
+        }
+
+    def __str__(self) -> str:
+        """A few lines: what it found, and what it does."""
+        search = self._search
+        if search.phase is not Phase.KEEP:
+            return f"auto:quality={self.quality} is {search.phase.value}, at the moment by {self._spec}"
+        lines = [f"auto:quality={self.quality} has decided for {self._spec}"]
+        if PLAIN in search.measured:
+            lines.append(f"  {'spec':<36}{'predicted':>10}{'measured':>10}{'bits':>7}{'error':>8}")
+            lines.append(f"  {PLAIN:<36}{'-':>10}{_milliseconds(search.measured[PLAIN]):>10}{32:>7}{0:>8}")
+        for prospect in search.prospects:
+            measured = _milliseconds(search.measured.get(prospect.spec))
+            lines.append(f"  {prospect.spec:<36}{_milliseconds(prospect.seconds):>10}{measured:>10}{prospect.bits:>7.2f}{prospect.error:>8.3f}")
+        return "\n".join(lines)
+
+    def rows(self) -> list[Row]:
+        """What is to be saved, with what is owed among the residuals."""
+        return [
+            (name, steps, self.owed[index].numpy() if index in self.owed else residual, memory)
+            for index, (name, steps, residual, memory) in enumerate(self.reducer.state())
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """The same on all workers."""
+        return {"spec": self._spec, "decided": self.is_decided, "link": self._reducers[PLAIN].link}
+
+    def load(self, state: dict[str, Any], rows: list[Row]) -> None:
+        """What state() and rows() were. Raises StateError or ArgumentError, and changes nothing."""
+        spec = state["spec"]
+        reducer = self._make(spec, state["link"])
+        self.owed = _load(reducer, rows)
+        self._drop(list(self._reducers))
+        self._reducers = {PLAIN: self._make(PLAIN, state["link"])} | {spec: reducer}
+        self._spec = spec
+        self._search = Search(self._agree, self._prospects)
+        if state["decided"]:
+            self._search.keep(spec)
+        else:
+            self._go_over(PLAIN)
+
+    def _go_over(self, spec: str) -> None:
+        if spec not in self._reducers:
+            self._reducers[spec] = self._make(spec, self._reducers[PLAIN].link)
+        before, after = self.reducer, self._reducers[spec]
+        if after is not before:
+            left = self.rows()
+            kept = after.state()
+            self.owed = _load(after, [(name, steps, mine[2], memory) for (name, steps, _, memory), mine in zip(kept, left, strict=True)])
+            before.load_state([(name, steps, residual[:0], memory) for name, steps, residual, memory in before.state()])
+        self._spec = spec
+
+    def _drop(self, specs: list[str]) -> None:
+        self._past = _sum([self._past, *(self._reducers.pop(spec).counters() for spec in specs)])
+
+    def _agree(self, numbers: Sequence[float]) -> list[float]:
+        assert self._lanes is not None
+        return self._lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
+
+    def _prospects(self) -> list[Prospect]:
+        """By an exchange of the sample for each spec. All workers together."""
+        assert self._lanes is not None
+        plain = self._reducers[PLAIN]
+        values = torch.cat(self._sample.parts) if self._sample.parts else torch.empty(0)
+        if self._agree([-float(len(values))])[0] >= 0 or not self._watched:
+            return []  # nothing that would be compressed
+        self._lanes.run(plain.measure_link(0))
+        found = []
+        for spec in self.specs:
+            reducer = self._make(spec, plain.link, measures=True)
+            before: dict[str, Any] = {}
+            for _ in range(2):  # the first trains clusters and touches memory
+                before = reducer.counters()
+                self._lanes.run(reducer.reduce(to_dlpack(values.clone()), self._sample.parameters, 0, self._loss_scale))
+            found.append(self._prospect(spec, _sum([reducer.counters()], before), len(values)))
+        said = self._agree([number for one in found for number in (one.seconds, one.error, one.bits)])
+        agreed = [Prospect(spec, *said[3 * place : 3 * place + 3]) for place, spec in enumerate(self.specs)]
+        return [prospect for prospect in agreed if prospect.error <= self._limit]
+
+    def _prospect(self, spec: str, spent: dict[str, Any], elements: int) -> Prospect:
+        watched = sorted(self._watched, key=lambda step: step.computed)[len(self._watched) // 2]
+        link = self._reducers[PLAIN].link
+        assert link is not None and self._lanes is not None
+        idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
+        seconds = _native.predict_step(
+            compute_seconds=watched.computed,
+            hidden=min(1.0, idle / self._threads),
+            lanes=len(self._lanes),
+            link=link,
+            buckets=[
+                (
+                    min(ready, watched.computed),
+                    spent["encode_seconds"] * count / elements,
+                    spent["decode_seconds"] * count / elements,
+                    spent["rounds"],
+                    spent["traffic_bytes"] * count / elements,
+                )
+                for ready, count in watched.ready
+            ],
+        )
+        error = spent["error_energy"] / spent["measured_energy"] if spent["measured_energy"] else 0.0
+        return Prospect(spec, seconds, error, 8 * spent["payload_bytes"] / elements)
+
+
+def _load(reducer: _native.Reducer, rows: list[Row]) -> dict[int, torch.Tensor]:
+    """Returns the residuals that the reducer does not keep. Raises StateError, and changes nothing."""
+    keeps = reducer.keeps_residuals
+    reducer.load_state([
+        (name, steps, residual if keeps[index] else residual[:0], memory) for index, (name, steps, residual, memory) in enumerate(rows)
+    ])
+    return {index: torch.from_numpy(row[2].copy()) for index, row in enumerate(rows) if not keeps[index] and len(row[2])}
+
+
+def _sum(all_counters: list[dict[str, Any]], without: dict[str, Any] | None = None) -> dict[str, Any]:
+    names = {name: None for counters in all_counters for name in counters}
+    return {name: sum(counters.get(name, 0) for counters in all_counters) - (without or {}).get(name, 0) for name in names}
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.4g} ms"

@@ -1,0 +1,169 @@
+"""How ``auto`` finds the spec that makes steps shortest: what it does after which step. It knows no tensors and no network."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+PLAIN = "plain"  # PyTorch's own all-reduce of DDP's buckets
+
+_SKIPPED = 3  # steps: in the first DDP orders its buckets anew, in the next it allocates them
+_WATCHED = 5
+_TRIED = 2  # of those that the model likes best
+_TURN = 4  # steps, of which the first, in which clusters are trained and memory is touched, does not count
+_ROUNDS = 3
+_HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
+_HOPELESS = (1.6, 1.2)  # slower than the best one by this much after the first round, in which plain was not tried beside it, and after others
+_WORTHWHILE = 0.98  # of plain's time: what wins less is not worth an error
+_WINDOW_STEPS = 25
+_WINDOW_SECONDS = 2.0  # the workers compare figures once in a window, which should cost next to nothing
+_CHANGED = 1.3  # times as long, or as short
+_LOST = 2.0  # likewise, of the time that workers wait for the wire, where that is felt
+_FELT = 0.1  # of a step
+
+
+class Phase(Enum):
+    """What is done in the step at hand."""
+
+    WATCH = "watching"
+    TRY = "trying"
+    KEEP = "decided"
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """A spec that may serve."""
+
+    spec: str
+    seconds: float  # of a step, as the model predicts it
+    error: float  # |encoded - decoded|^2 / |encoded|^2 of one step
+    bits: float  # that a worker sends for an element
+
+
+class Search:
+    """Watches plain steps, tries what the model likes best against plain, in turns, and keeps what is fastest; and looks again when steps
+    change lastingly. All workers decide alike, since they decide by what ``agree`` returns: the greatest of all workers' numbers, one by
+    one. ``prospects`` is asked when steps have been watched, for what is within the limits of quality; the same on all workers."""
+
+    def __init__(
+        self,
+        agree: Callable[[Sequence[float]], list[float]],
+        prospects: Callable[[], list[Prospect]],
+    ):
+        self._agree, self._ask = agree, prospects
+        self.prospects: list[Prospect] = []
+        self.measured: dict[str, float] = {}  # seconds of a step, by spec
+        self.searches = 0  # begun
+        self._watch()
+
+    def keep(self, spec: str) -> None:
+        """Takes it as decided, as in an earlier run. It is looked at again when steps change, not before."""
+        self._decide(spec)
+
+    @property
+    def wants_sample(self) -> bool:
+        """Whether the step at hand should keep its gradients' sample: the prospects will be asked for after it."""
+        return self.phase is Phase.WATCH and self._step == _SKIPPED + _WATCHED - 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether the step at hand is one of those that are watched."""
+        return self.phase is Phase.WATCH and self._step >= _SKIPPED
+
+    def end_step(self, seconds: float | None, waiting: float) -> None:
+        """After every step of all workers. Afterwards ``spec`` says how the next one goes. seconds: since the end of the step before,
+        None if there was none; waiting: of them, for buckets on their way when the backward pass was over."""
+        self._step += 1
+        match self.phase:
+            case Phase.WATCH:
+                self._end_watched(seconds)
+            case Phase.TRY:
+                self._end_tried(seconds)
+            case Phase.KEEP:
+                self._end_kept(seconds, waiting)
+
+    def _watch(self) -> None:
+        self.phase, self.spec = Phase.WATCH, PLAIN
+        self._step = 0
+        self._seconds: list[float] = []
+        self.searches += 1
+
+    def _end_watched(self, seconds: float | None) -> None:
+        if self._step > _SKIPPED and seconds is not None:
+            self._seconds.append(seconds)
+        if self._step < _SKIPPED + _WATCHED:
+            return
+        self._taken: dict[str, list[float]] = {PLAIN: self._seconds}
+        self.measured = {PLAIN: self._agreed_medians([PLAIN])[0]}
+        self.prospects = sorted(self._ask(), key=lambda prospect: prospect.seconds)
+        hopeful = [prospect.spec for prospect in self.prospects if prospect.seconds < _HOPEFUL * self.measured[PLAIN]]
+        self._contenders = [PLAIN, *hopeful[:_TRIED]]
+        if len(self._contenders) == 1:
+            self._decide(PLAIN)
+            return
+        self.phase, self._round = Phase.TRY, 0
+        self._begin_round(self._contenders[1:])  # plain has had its turn
+
+    def _begin_round(self, specs: list[str]) -> None:
+        self._to_come = specs[1:]
+        self._begin_turn(specs[0])
+
+    def _begin_turn(self, spec: str) -> None:
+        self.spec, self._step = spec, 0
+
+    def _end_tried(self, seconds: float | None) -> None:
+        if self._step > 1 and seconds is not None:
+            self._taken.setdefault(self.spec, []).append(seconds)
+        if self._step < _TURN:
+            return
+        if self._to_come:
+            self._begin_round(self._to_come)
+            return
+        self._round += 1
+        medians = self._agreed_medians(self._contenders)
+        self.measured |= dict(zip(self._contenders, medians, strict=True))
+        least = min(medians)
+        self._contenders = [spec for spec, its in zip(self._contenders, medians, strict=True) if its <= _HOPELESS[self._round > 1] * least]
+        if len(self._contenders) > 1 and self._round < _ROUNDS:
+            self._begin_round(self._contenders)
+            return
+        best = min(self._contenders, key=self.measured.__getitem__)
+        self._decide(best if self.measured[best] <= _WORTHWHILE * self.measured[PLAIN] else PLAIN)
+
+    def _agreed_medians(self, specs: list[str]) -> list[float]:
+        return self._agree([median(self._taken[spec]) if self._taken.get(spec) else 0.0 for spec in specs])
+
+    def _decide(self, spec: str) -> None:
+        self.phase, self.spec = Phase.KEEP, spec
+        self._step = 0
+        self._window = _WINDOW_STEPS  # until it is known how long a step takes
+        self._seconds, self._waits = [], []
+        self._reference: tuple[float, float] | None = None  # seconds and waiting, when it was decided
+        self._changed = False
+
+    def _end_kept(self, seconds: float | None, waiting: float) -> None:
+        if self._step > 1 and seconds is not None:
+            self._seconds.append(seconds)
+            self._waits.append(waiting)
+        if self._step < self._window or not self._seconds:
+            return
+        now_seconds, now_waiting = self._agree([median(self._seconds), median(self._waits)])
+        self._step, self._seconds, self._waits = 0, [], []
+        self._window = max(_WINDOW_STEPS, min(100 * _WINDOW_STEPS, math.ceil(_WINDOW_SECONDS / max(now_seconds, 1e-6))))
+        if self._reference is None:
+            self._reference = (now_seconds, now_waiting)
+            return
+        before, changed = self._changed, self._is_other(now_seconds, now_waiting)
+        self._changed = changed and not before
+        if changed and before:
+            self._watch()
+
+    def _is_other(self, seconds: float, waiting: float) -> bool:
+        """Than when it was decided."""
+        assert self._reference is not None
+        then_seconds, then_waiting = self._reference
+        if not 1 / _CHANGED <= seconds / max(then_seconds, 1e-9) <= _CHANGED:
+            return True
+        felt = abs(waiting - then_waiting) > _FELT * then_seconds
+        return felt and not 1 / _LOST <= waiting / max(then_waiting, 1e-9) <= _LOST

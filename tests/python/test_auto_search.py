@@ -1,0 +1,167 @@
+"""What ``auto`` decides, and when, with workers and steps that a script plays."""
+
+import math
+import random
+
+import pytest
+from thinwire.torch.search import PLAIN, Phase, Prospect, Search
+
+SLOW, FAST, LOSSY = "slow", "fast", "lossy"
+
+
+class Played:
+    """Steps that take what ``seconds_of`` says for a spec, with some noise."""
+
+    def __init__(self, seconds_of, prospects, noise=0.0, seed=0):
+        self.seconds_of = seconds_of
+        self.random, self.noise = random.Random(seed), noise
+        self.asked = 0
+        self.agreements = 0
+        self.prospects = [Prospect(spec, seconds, 0.1, 2.0) for spec, seconds in prospects.items()]
+        self.search = Search(self.agree, self.ask)
+        self.specs = []
+
+    def agree(self, numbers):
+        self.agreements += 1
+        assert all(math.isfinite(number) for number in numbers)
+        return list(numbers)
+
+    def ask(self):
+        self.asked += 1
+        return self.prospects
+
+    def step(self):
+        spec = self.search.spec
+        self.specs.append(spec)
+        seconds = self.seconds_of[spec] * (1 + self.noise * self.random.random())
+        self.search.end_step(seconds if len(self.specs) > 1 else None, 0.3 * seconds)
+
+    def until_decided(self, limit=50):
+        for _ in range(limit):
+            self.step()
+            if self.search.phase is Phase.KEEP:
+                return self.search.spec
+        raise AssertionError(f"nothing was decided in {limit} steps")
+
+
+def test_it_begins_by_watching_plain_steps_and_asks_once():
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.6})
+    assert played.search.phase is Phase.WATCH and played.search.spec == PLAIN
+    assert played.until_decided() == FAST
+    assert played.asked == 1
+    assert played.specs[:8] == [PLAIN] * 8
+
+
+def test_the_sample_is_wanted_in_the_last_step_that_is_watched():
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.6})
+    wanted = []
+    while played.search.phase is Phase.WATCH:
+        wanted.append(played.search.wants_sample)
+        played.step()
+    assert wanted == [False] * (len(wanted) - 1) + [True]
+
+
+def test_it_keeps_plain_where_nothing_is_faster():
+    played = Played({PLAIN: 1.0, FAST: 1.05}, {FAST: 0.5})  # whatever the model says
+    assert played.until_decided() == PLAIN
+    assert FAST in played.specs  # it was tried
+
+
+def test_it_tries_nothing_that_the_model_does_not_like():
+    played = Played({PLAIN: 1.0, SLOW: 0.1}, {SLOW: 1.2})
+    assert played.until_decided() == PLAIN
+    assert SLOW not in played.specs
+    assert len(played.specs) == 8
+
+
+def test_no_prospects_mean_plain():
+    assert Played({PLAIN: 1.0}, {}).until_decided() == PLAIN
+
+
+def test_it_takes_the_fastest_of_those_tried_and_not_the_best_liked():
+    assert Played({PLAIN: 1.0, SLOW: 0.8, FAST: 0.7}, {SLOW: 0.5, FAST: 0.6}).until_decided() == FAST
+
+
+def test_it_tries_two_at_most():
+    played = Played({PLAIN: 1.0, SLOW: 0.5, FAST: 0.5, LOSSY: 0.1}, {SLOW: 0.5, FAST: 0.6, LOSSY: 0.7})
+    played.until_decided()
+    assert LOSSY not in played.specs
+
+
+def test_what_wins_next_to_nothing_is_not_worth_an_error():
+    assert Played({PLAIN: 1.0, FAST: 0.99}, {FAST: 0.9}).until_decided() == PLAIN
+
+
+def test_slow_plain_steps_are_tried_once():
+    played = Played({PLAIN: 10.0, FAST: 1.0}, {FAST: 1.0})
+    assert played.until_decided() == FAST
+    assert played.specs.count(PLAIN) == 8
+
+
+def test_a_turn_of_plain_is_beside_the_others_before_it_is_given_up():
+    played = Played({PLAIN: 1.0, FAST: 0.7}, {FAST: 0.7})
+    played.until_decided()
+    assert PLAIN in played.specs[8:]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_does_not_mislead_it_much(seed):
+    """A fifth of noise, and a fifth less time."""
+    played = Played({PLAIN: 1.0, FAST: 0.8, SLOW: 1.2}, {FAST: 0.9, SLOW: 0.9}, noise=0.2, seed=seed)
+    assert played.until_decided() != SLOW
+
+
+@pytest.mark.parametrize("before, after", [({PLAIN: 1.0, FAST: 0.5}, {PLAIN: 0.4, FAST: 0.7}), ({PLAIN: 1.0, FAST: 1.2}, {PLAIN: 5.0, FAST: 1.3})])
+def test_it_looks_again_when_steps_change_and_not_before(before, after):
+    played = Played(before, {FAST: 0.5})
+    first = played.until_decided()
+    for _ in range(300):
+        played.step()
+    assert played.search.searches == 1 and set(played.specs[-300:]) == {first}
+    played.seconds_of = after
+    for _ in range(100):
+        played.step()
+    assert played.search.searches == 2
+    assert played.search.phase is Phase.KEEP and played.search.spec == min(after, key=after.get) != first
+
+
+def test_one_bad_window_is_forgiven():
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.5})
+    played.until_decided()
+    usual = played.seconds_of
+    for _ in range(50):
+        played.step()
+    played.seconds_of = {PLAIN: 9.0, FAST: 9.0}
+    for _ in range(25):
+        played.step()
+    played.seconds_of = usual
+    for _ in range(100):
+        played.step()
+    assert played.search.searches == 1
+
+
+def test_workers_compare_seldom_where_steps_are_short():
+    played = Played({PLAIN: 0.001, FAST: 0.0005}, {FAST: 0.0005})
+    played.until_decided()
+    for _ in range(100):
+        played.step()
+    before = played.agreements
+    for _ in range(10_000):
+        played.step()
+    assert played.agreements - before <= 10_000 / 2000
+
+
+def test_a_step_without_a_beginning_is_not_counted():
+    """As after a backward pass that failed."""
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.6})
+    for _ in range(100):
+        played.search.end_step(None, 0.0)
+    assert played.search.phase is Phase.KEEP
+
+
+def test_what_was_decided_earlier_is_kept():
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {})
+    played.search.keep(FAST)
+    for _ in range(200):
+        played.step()
+    assert set(played.specs) == {FAST} and played.asked == 0
