@@ -126,6 +126,10 @@ class Replica:
         """Of thinwire's attachment; PyTorch's hooks have none."""
         return getattr(self._averager, "lanes", None)
 
+    def stats(self) -> dict:
+        """What thinwire says of itself."""
+        return self._averager.stats()
+
     def costs(self, steps: int) -> Costs:
         """The account after `steps` steps."""
         plain = ring_bytes(self._workers, 4 * self._elements)

@@ -37,6 +37,12 @@ def test_an_example_trains_and_resumes(tmp_path, script, package, workers):
     assert "rank 1 resumes at step 4" in second and "saved step 6" in second
 
 
+def test_auto_decides_and_says_so():
+    said = torchrun(ROOT / "examples/with_auto.py")
+    assert re.search(r"auto:quality=safe has decided for (plain|bf16|casq)", said)
+    assert "step 60" in said
+
+
 def test_a_training_goes_on_when_torchrun_starts_it_again(tmp_path):
     said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25)
     assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said

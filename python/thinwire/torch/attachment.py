@@ -47,7 +47,7 @@ class Attachment(Averager):
         spec: str,
         auto: Auto | None = None,
     ):
-        super().__init__(ddp_model.process_group, parameters, reducer, lanes, terms, owner=ddp_model)
+        super().__init__(ddp_model.process_group, parameters, reducer, lanes, terms, spec, owner=ddp_model)
         # The model holds the hook, and so the attachment, from C++, where no garbage collector looks.
         self._model = weakref.ref(ddp_model)
         self._scaler = scaler
@@ -55,7 +55,7 @@ class Attachment(Averager):
         self._loss_scale = 1.0
         self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
-        self._own_spec, self._auto = spec, auto
+        self._auto = auto
         if auto is not None:
             auto.start(lanes)
         # Of the step under way, and of the last one that was begun, of which the search is told when the next one begins.
@@ -102,9 +102,9 @@ class Attachment(Averager):
 
     @property
     def spec(self) -> str:
-        """By which the next step's gradients travel, but for what rules name: the spec that attach() was given, or the one that ``auto``
-        takes; "plain": PyTorch's own all-reduce."""
-        return self._own_spec if self._auto is None else self._auto.spec
+        """By which all travels that no rule names and that is not small: what attach() was given, or what ``auto`` does at the moment;
+        "plain": PyTorch's own all-reduce."""
+        return super().spec if self._auto is None else self._auto.spec
 
     @property
     def lanes(self) -> int:

@@ -10,6 +10,7 @@ from thinwire.torch import checkpoint, statistics
 from thinwire.torch.all_ranks_state import AllRanksState
 from thinwire.torch.lanes import Lanes
 from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.search import PLAIN
 
 _Own = TypeVar("_Own", bound="Averager")
 
@@ -32,14 +33,16 @@ class Averager:
         reducer: _native.Reducer,
         lanes: Lanes,
         terms: dict[str, Any],
+        spec: str,
         owner: object,
     ):
-        """``terms``: what must be the same when a state is loaded."""
+        """``terms``: what must be the same when a state is loaded. ``spec``: as it was given."""
         self._group = group
         self._parameters = parameters
         self._reducer = reducer
         self._lanes = lanes
         self._terms = terms
+        self._spec = spec
         self._rank, self._world_size = dist.get_rank(group), dist.get_world_size(group)
         self._steps = 0  # since the beginning of this run
         self._earlier_steps = 0  # of the run whose state was loaded
@@ -50,13 +53,20 @@ class Averager:
         """The spec by which each parameter travels."""
         return dict(zip(self._parameters.names, self._reducer.compressors, strict=True))
 
+    @property
+    def spec(self) -> str:
+        """By which all travels that no rule names and that is not small."""
+        return self._spec
+
     def stats(self) -> dict[str, Any]:
         """This worker's figures since the beginning of this run."""
         return statistics.figures(self._lanes.plain_sums.added_to(self._counters()), self._steps)
 
     def __str__(self) -> str:
-        specs = sorted(set(self._reducer.compressors))
-        return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {', '.join(specs)}", self.stats())
+        own = "none" if self.spec == PLAIN else _native.canonical_spec(self.spec)
+        others = sorted(set(self._reducer.compressors) - {own})
+        specs = ", ".join([self.spec, *others])
+        return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {specs}", self.stats())
 
     def write_scalars(self, writer: ScalarWriter, step: int | None = None, *, prefix: str = "thinwire") -> None:
         """Adds what stats() knows to a torch.utils.tensorboard.SummaryWriter, as ``thinwire/ratio``, ``thinwire/seconds/encode``

@@ -129,7 +129,7 @@ class LocalSteps(Averager):
         self._fragments = divided(parameters.elements, fragments)
         self._under_way: UnderWay | None = None
         self._outer_steps = self._failed_steps = 0
-        super().__init__(group, parameters, reducer, open_lanes(groups, FEWEST, reducer, world_size), kept, owner=self)
+        super().__init__(group, parameters, reducer, open_lanes(groups, FEWEST, reducer, world_size), kept, compressor, owner=self)
 
     @property
     def outer(self) -> Optimizer:

@@ -15,7 +15,7 @@ _TURN = 4  # steps, of which the first, in which clusters are trained and memory
 _ROUNDS = 3
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
 _HOPELESS = (1.6, 1.2)  # slower than the best one by this much after the first round, in which plain was not tried beside it, and after others
-_WORTHWHILE = 0.98  # of plain's time: what wins less is not worth an error
+_WORTHWHILE = 0.95  # of plain's time: what wins less may be noise, and is not worth an error
 _WINDOW_STEPS = 25
 _WINDOW_SECONDS = 2.0  # the workers compare figures once in a window, which should cost next to nothing
 _CHANGED = 1.3  # times as long, or as short
@@ -33,18 +33,19 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Prospect:
-    """A spec that may serve."""
+    """A spec that may serve, if it is allowed: where its error is within the limit of quality."""
 
     spec: str
     seconds: float  # of a step, as the model predicts it
     error: float  # |encoded - decoded|^2 / |encoded|^2 of one step
     bits: float  # that a worker sends for an element
+    is_allowed: bool = True
 
 
 class Search:
     """Watches plain steps, tries what the model likes best against plain, in turns, and keeps what is fastest; and looks again when steps
     change lastingly. All workers decide alike, since they decide by what ``agree`` returns: the greatest of all workers' numbers, one by
-    one. ``prospects`` is asked when steps have been watched, for what is within the limits of quality; the same on all workers."""
+    one. ``prospects`` is asked when steps have been watched; the same on all workers."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Search:
         self._taken: dict[str, list[float]] = {PLAIN: self._seconds}
         self.measured = {PLAIN: self._agreed_medians([PLAIN])[0]}
         self.prospects = sorted(self._ask(), key=lambda prospect: prospect.seconds)
-        hopeful = [prospect.spec for prospect in self.prospects if prospect.seconds < _HOPEFUL * self.measured[PLAIN]]
+        hopeful = [one.spec for one in self.prospects if one.is_allowed and one.seconds < _HOPEFUL * self.measured[PLAIN]]
         self._contenders = [PLAIN, *hopeful[:_TRIED]]
         if len(self._contenders) == 1:
             self._decide(PLAIN)

@@ -1,0 +1,91 @@
+"""Whether `auto` takes the spec that is fastest: on a grid of links and models, beside plain all-reduce and fixed specs.
+
+In each cell four workers, in network namespaces, train copies of a model on real data in turns of five steps, one for each spec;
+`auto` has had its first fifty steps before. Times are medians of the slowest worker's, over 40 steps (10 where a plain one takes over
+10 s). "plain again" is plain beside plain: what differs between the two is the machine's noise. Cells that the JSON file has already
+are not measured again.
+
+    .venv/bin/python -m bench.auto --out docs/measurements/auto.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bench.auto.cell import SIZES
+from bench.network import workers
+from bench.training import interrupts, network
+
+_LINKS = "none,10gbit,1gbit,100mbit"
+_AUTO, _PLAIN, _AGAIN = "auto", "plain", "plain again"
+_FIXED = ("thinwire:bf16", "casq:bits=2,reduce=gather", "casq:bits=2,reduce=scatter", "casq:bits=4,reduce=scatter",
+          "casq:rate=1,reduce=scatter", "casq:rate=0.5,reduce=scatter")
+_NEAR = 1.05  # times the best
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    interrupts.terminate_as_interrupt()
+    cells = json.loads(arguments.out.read_text())["cells"] if arguments.out.exists() else []
+    try:
+        network.require_root()
+    except network.NetworkError as error:
+        print(f"bench.auto: {error}", file=sys.stderr)
+        return 1
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    for link in arguments.links.split(","):
+        for size in arguments.sizes.split(","):
+            if any((cell["link"], cell["size"]) == (link, size) for cell in cells):
+                continue
+            with network.Namespaces(arguments.workers, network.parse_link(link)) as net:
+                job = {"size": size, "specs": [_AUTO, _PLAIN, *_FIXED, _AGAIN]}
+                cells.append({"link": link, "size": size, "workers": arguments.workers, **workers.run(net, "bench.auto.cell", job)[0]})
+            print(_line(cells[-1]), flush=True)
+            arguments.out.write_text(json.dumps({"cells": cells}, indent=1) + "\n")
+    print(f"\n{table(cells)}")
+    return 0
+
+
+def judged(cell: dict) -> dict:
+    """The best spec of all that were measured, what auto took, how far it is from the best, and from the slower of both plain ones."""
+    seconds = cell["seconds"]
+    best = min((spec for spec in seconds if spec != _AUTO), key=seconds.get)
+    plain = [seconds[_PLAIN], seconds[_AGAIN]]
+    return {"best": best, "took": cell["auto"][_AUTO]["spec"], "to_best": seconds[_AUTO] / seconds[best], "to_plain": seconds[_AUTO] / max(plain),
+            "noise": max(plain) / min(plain)}
+
+
+def table(cells: list[dict]) -> str:
+    lines = [f"{'link':<8}{'size':>6}{'plain':>9}{'again':>9}{'auto':>9}{'/best':>7}{'/plain':>8}  {'took':<26}{'best':<26}"]
+    lines += [_line(cell) for cell in cells]
+    verdicts = [judged(cell) for cell in cells]
+    near = sum(verdict["to_best"] <= _NEAR for verdict in verdicts)
+    slower = sum(verdict["to_plain"] > 1 for verdict in verdicts)
+    return "\n".join([*lines, "", f"milliseconds; within {100 * _NEAR - 100:.0f} % of the best in {near} of {len(cells)} cells, slower than the slower plain in {slower}"])
+
+
+def _line(cell: dict) -> str:
+    seconds, verdict = cell["seconds"], judged(cell)
+    numbers = "".join(f"{1e3 * seconds[spec]:>9.1f}" for spec in (_PLAIN, _AGAIN, _AUTO))
+    return (f"{cell['link']:<8}{cell['size']:>6}{numbers}{verdict['to_best']:>7.2f}{verdict['to_plain']:>8.2f}"
+            f"  {_short(verdict['took']):<26}{_short(verdict['best']):<26}").rstrip()
+
+
+def _short(spec: str) -> str:
+    return spec.replace(",reduce=", ",").replace("thinwire:", "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="bench.auto", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--links", default=_LINKS, help=f"rates, both ways for each worker (default {_LINKS})")
+    result.add_argument("--sizes", default=",".join(SIZES), help=f"of models, in parameters (default {','.join(SIZES)})")
+    result.add_argument("--workers", type=int, default=4, help="default 4")
+    result.add_argument("--out", type=Path, default=Path("out/auto.json"), help="where to keep the cells (default out/auto.json)")
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
