@@ -33,5 +33,6 @@ Command add_bench(CLI::App& tool);
 Command add_allreduce(CLI::App& tool);
 Command add_inspect(CLI::App& tool);
 Command add_compare(CLI::App& tool);
+Command add_plan(CLI::App& tool);
 
 }  // namespace thinwire::tool

@@ -23,6 +23,7 @@ Examples:
   thinwire bench --compressor casq:bits=2 --compressor bf16        how fast on this machine?
   thinwire inspect --input g.npy --html gradient.html              what does a gradient look like?
   thinwire compare --input g.npy                                   which compressor loses least?
+  thinwire plan --link 1gbit --workers 4                           which one pays on a network?
   mpirun -n 4 thinwire allreduce --compressor casq:bits=2          the real thing, over the network
   thinwire COMMAND --help                                          more about a command
 
@@ -42,7 +43,8 @@ int run(int argc, char** argv) {
   app.footer(kFooter);
   const std::array commands = {thinwire::tool::add_compressors(app), thinwire::tool::add_exchange(app),
                                thinwire::tool::add_bench(app), thinwire::tool::add_allreduce(app),
-                               thinwire::tool::add_inspect(app), thinwire::tool::add_compare(app)};
+                               thinwire::tool::add_inspect(app), thinwire::tool::add_compare(app),
+                               thinwire::tool::add_plan(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -50,7 +52,7 @@ int run(int argc, char** argv) {
     return report(std::string(error.what()) + "; `thinwire --help` explains", kBadUsage);
   }
   if (app.get_subcommands().empty())
-    return report("a command is needed: compressors, exchange, bench, allreduce, inspect or compare; `thinwire --help` explains", kBadUsage);
+    return report("a command is needed: compressors, exchange, bench, allreduce, inspect, compare or plan; `thinwire --help` explains", kBadUsage);
   for (const auto& command : commands)
     if (command.app->parsed()) command.run();
   std::cout.flush();

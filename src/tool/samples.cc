@@ -19,13 +19,14 @@ Layout bucket_layout(std::uint64_t elements, std::uint64_t bucket_elements) {
   return Layout(std::move(buckets));
 }
 
-Buckets fill_buckets(Layout layout, std::uint64_t bucket_elements) {
+Buckets fill_buckets(Layout layout, std::uint64_t bucket_elements, std::optional<std::uint64_t> first_elements) {
   Buckets buckets{std::move(layout)};
   std::uint64_t filled = 0;
   const auto count = static_cast<std::uint32_t>(buckets.layout.parameters().size());
   for (std::uint32_t parameter = 0; parameter < count; ++parameter) {
     filled += buckets.layout.parameters()[parameter].elements();
-    if (filled < bucket_elements && parameter + 1 < count) continue;
+    const std::uint64_t full = buckets.ends.empty() ? first_elements.value_or(bucket_elements) : bucket_elements;
+    if (filled < full && parameter + 1 < count) continue;
     buckets.ends.push_back(parameter + 1);
     filled = 0;
   }

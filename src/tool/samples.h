@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "thinwire/layout.h"
@@ -20,8 +21,8 @@ struct Buckets {
   std::vector<std::uint32_t> ends = {};  // of each bucket, the parameter behind its last
 };
 
-// Every bucket ends with the parameter that fills it.
-Buckets fill_buckets(Layout layout, std::uint64_t bucket_elements);
+// Every bucket ends with the parameter that fills it: the first with `first_elements`, if that is given.
+Buckets fill_buckets(Layout layout, std::uint64_t bucket_elements, std::optional<std::uint64_t> first_elements = {});
 
 // A gradient as training makes them: Gaussian, at scales that differ from block to block. The same in every run;
 // another one for every worker.

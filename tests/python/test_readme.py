@@ -30,6 +30,7 @@ OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --tr
            "torchrun --nproc-per-node 2 examples/train_language_model.py": " --steps 2 --batch 2 --test-limit 8",
            "torchrun --nproc-per-node 2 examples/train_recommender.py": " --steps 2",
            "build/thinwire bench": " --elements 100000 --repetitions 1",
+           "build/thinwire plan": " --elements 300000",
            "mpirun -n 4 build/thinwire": " --elements 300000 --repetitions 1"}
 
 

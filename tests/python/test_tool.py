@@ -73,7 +73,7 @@ def write(tmp_path):
 # --- help
 
 
-@pytest.mark.parametrize("command", [[], ["compressors"], ["exchange"], ["bench"], ["inspect"], ["compare"]])
+@pytest.mark.parametrize("command", [[], ["compressors"], ["exchange"], ["bench"], ["inspect"], ["compare"], ["plan"]])
 def test_help_teaches_by_example(command):
     text = succeed(*command, "--help")
     assert "Examples:" in text

@@ -1,0 +1,189 @@
+"""`thinwire plan`: bytes and rounds are those of an exchange, buckets those of DDP, and steps what the model makes of both."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from test_tool import ROOT, WIDEST_LINE, fail, save, succeed, succeed_in_json, write  # noqa: F401
+
+SMALL = "--elements", "100000"  # one bucket
+FEW = "--compressor", "bf16", "--compressor", "casq:bits=2,reduce=scatter"
+
+
+def plan(*arguments):
+    result = succeed_in_json("plan", *arguments)
+    return result, {row["compressor"]: row for row in result["rows"]}
+
+
+def layout_of(shapes):
+    ends = np.cumsum([0] + [int(np.prod(shape)) for shape in shapes])
+    return json.dumps([{"name": f"p{i}", "shape": shape, "offset": int(end)} for i, (shape, end) in enumerate(zip(shapes, ends))])
+
+
+def test_one_bucket_adds_up():
+    result, rows = plan("--link", "8mbit", "--latency", "3ms", "--workers", "3", *SMALL, *FEW)
+    given = {"link_bits_per_second": 8e6, "round_seconds": 0.003, "workers": 3, "elements": 100_000, "compute_seconds": 0, "lanes": 4}
+    assert {key: result[key] for key in given} == given
+    assert result["measured"] == {"elements": 100_000, "workers": [3]}
+    assert [row["step_seconds"] for row in result["rows"]] == sorted(row["step_seconds"] for row in result["rows"])
+    for row in rows.values():
+        [bucket] = row["buckets"]
+        codec = bucket["encode_seconds"] + bucket["decode_seconds"]
+        assert 0 < codec < 1 and row["codec_seconds"] == pytest.approx(codec)
+        assert row["wire_seconds"] == pytest.approx(bucket["bytes"] / 1e6)
+        assert row["step_seconds"] == pytest.approx(codec + bucket["bytes"] / 1e6 + 0.003 * bucket["rounds"])
+        assert row["waiting_seconds"] == row["step_seconds"]
+        assert row["traffic_bytes"] == bucket["bytes"] and row["rounds"] == bucket["rounds"]
+        assert row["bits_per_element"] == pytest.approx(8 * bucket["bytes"] / 100_000)
+        assert row["speedup"] == pytest.approx(rows["none"]["step_seconds"] / row["step_seconds"])
+    assert rows["none"]["rounds"] == 1 and rows["none"]["nmse_worker"] == 0
+    assert rows["none"]["bits_per_element"] == pytest.approx(32 * 4 / 3, rel=1e-3)
+    assert rows["none"]["pays"] == "never"
+    for spec in FEW[1::2]:  # at that rate both take as long
+        a, b = rows[spec]["buckets"][0], rows["none"]["buckets"][0]
+        rest = [c["encode_seconds"] + c["decode_seconds"] + 0.003 * c["rounds"] for c in (a, b)]
+        assert rows[spec]["pays"] == "below" and rows[spec]["limit"] == "link"
+        assert rows[spec]["pays_below_bits_per_second"] == pytest.approx(8 * (b["bytes"] - a["bytes"]) / (rest[0] - rest[1]))
+
+
+@pytest.mark.parametrize("spec", [
+    "bf16", "casq:bits=3,reduce=gather", "casq:bits=2,reduce=scatter", "topk:density=0.05", "eden:bits=2", "powersgd:rank=2"])
+def test_bytes_rounds_and_errors_are_an_exchanges(spec, save, write):  # noqa: F811
+    layout = write("layout.json", layout_of([(400, 500)]))
+    _, rows = plan("--link", "1gbit", "--workers", "4", "--layout", layout, "--compressor", spec)
+    noise = save(np.random.default_rng(3).standard_normal((2, 4, 400 * 500), dtype=np.float32))
+    first, later = succeed_in_json("exchange", "--compressor", spec, "--input", noise, "--layout", layout)["per_step"]
+    assert rows[spec]["traffic_bytes"] == pytest.approx(later["traffic_bytes"])
+    assert rows[spec]["rounds"] == later["rounds"]
+    # This noise has one scale and the tool's several, which is all the same to these.
+    if spec in ("bf16", "eden:bits=2", "powersgd:rank=2"):
+        assert rows[spec]["nmse_worker"] == pytest.approx(first["nmse_worker"], rel=0.2)
+
+
+def test_buckets_are_ddps(write):  # noqa: F811
+    shapes = [[300, 1000], [7], [2000, 900], [2000, 3000], [4000], [10, 10], [1500, 1000]]
+    result, rows = plan("--link", "1gbit", "--workers", "2", "--layout", write("layout.json", layout_of(shapes)), "--compute", "0.3", *FEW)
+    tensors = [torch.empty(shape) for shape in reversed(shapes)]
+    wanted, _ = torch._C._distributed_c10d._compute_bucket_assignment_by_size(tensors, [1 << 20, 25 << 20])
+    sizes = [sum(tensors[index].numel() for index in bucket) for bucket in wanted]
+    assert len(sizes) > 2
+    for row in rows.values():
+        assert [bucket["elements"] for bucket in row["buckets"]] == sizes
+        done = np.cumsum(sizes) / sum(sizes)
+        assert [bucket["ready_seconds"] for bucket in row["buckets"]] == pytest.approx(list(0.1 + 0.2 * done))
+        assert row["step_seconds"] >= 0.3
+    assert result["elements"] == sum(sizes)
+
+
+def test_buckets_have_the_size_that_is_given():
+    _, rows = plan("--link", "1gbit", *SMALL, "--bucket-mb", "0.1", "--compressor", "none")
+    assert [bucket["elements"] for bucket in rows["none"]["buckets"]] == [26214, 26214, 26214, 21358]
+
+
+def test_small_parameters_travel_uncompressed(write):  # noqa: F811
+    layout = write("layout.json", layout_of([[1000, 100], [50_000], [31, 33]]))
+    arguments = "--link", "1gbit", "--layout", layout, "--compressor", "casq:bits=2"
+    bits = [plan(*arguments, *more)[1]["casq:bits=2"]["bits_per_element"] for more in ([], ["--small-uncompressed"])]
+    assert bits[1] > 3 * bits[0]
+
+
+def test_a_faster_link_takes_no_longer():
+    steps = [plan("--link", link, *SMALL, "--compressor", "none")[1]["none"]["step_seconds"] for link in ("1mbit", "10mbit", "100mbit")]
+    assert steps[0] > 5 * steps[1] > 25 * steps[2]
+
+
+def test_latency_counts_rounds():
+    rows = plan("--link", "10gbit", "--latency", "1s", *SMALL, *FEW)[1]
+    assert rows["bf16"]["step_seconds"] == pytest.approx(1, abs=0.2)
+    scatter = rows["casq:bits=2,reduce=scatter"]
+    assert scatter["step_seconds"] == pytest.approx(2, abs=0.2) and scatter["limit"] == "rounds" and scatter["pays"] == "below"
+
+
+@pytest.mark.parametrize("hidden", [0, 0.25, 1])
+def test_what_is_not_hidden_delays_the_computation(hidden):
+    """Of two buckets the first is averaged long before the second is ready, which the computation's end makes it."""
+    spec = "casq:bits=2,reduce=scatter"
+    arguments = "--link", "1gbit", "--latency", "1ms", *SMALL, "--bucket-mb", "0.2", "--compute", "30", "--compressor", spec
+    row = plan(*arguments, "--hidden", hidden)[1][spec]
+    codec = [bucket["encode_seconds"] + bucket["decode_seconds"] for bucket in row["buckets"]]
+    last = row["buckets"][1]
+    waiting = codec[1] + last["bytes"] / 125e6 + 0.001 * last["rounds"]
+    assert row["waiting_seconds"] == pytest.approx(waiting)
+    assert row["step_seconds"] == pytest.approx(30 + (1 - hidden) * codec[0] + waiting, abs=1e-9)
+    assert row["limit"] == "computation"
+
+
+def test_links_choose():
+    """`reduce=auto` gathers where a round costs more than bytes, and scatters where it costs less."""
+    spec = "casq:bits=2,reduce=auto"
+    for latency, rounds in (("1s", 1), ("1us", 2)):
+        for workers in ("4", "20"):
+            _, rows = plan("--link", "1gbit", "--latency", latency, "--workers", workers, *SMALL, "--compressor", spec)
+            assert rows[spec]["rounds"] == rounds
+
+
+def test_many_workers_follow_from_few():
+    specs = "bf16", "casq:bits=2,reduce=gather"
+    arguments = "--link", "1gbit", *SMALL, *(word for spec in specs for word in ("--compressor", spec))
+    few, many = plan(*arguments, "--workers", "8")[1], plan(*arguments, "--workers", "64")
+    assert many[0]["measured"]["workers"] == [4, 8]
+    assert many[1]["bf16"]["traffic_bytes"] == pytest.approx(few["bf16"]["traffic_bytes"] * (63 / 64) / (7 / 8))
+    assert many[1][specs[1]]["traffic_bytes"] == pytest.approx(few[specs[1]]["traffic_bytes"] * 63 / 7)
+    assert many[1][specs[1]]["pays"] == "never"
+
+
+def test_for_people():
+    text = succeed("plan", "--link", "100mbit", "--workers", "2", *SMALL)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= WIDEST_LINE
+    assert lines[0] == "100,000 float32 in 1 bucket, 2 workers, 100 Mb/s, 0.2 ms a round"
+    assert lines[2].split() == ["compressor", "bits", "wire", "ms", "codec", "ms", "step", "ms", "speedup", "pays", "below", "error"]
+    assert {"none", "bf16", "powersgd:rank=4"} < {line.split()[0] for line in lines[4:13]}
+    assert "is the fastest here" in text and "What limits it" in text and "noise" in text
+    assert "from which the rest follows" not in text
+    assert "4 and 8 workers" in succeed("plan", "--link", "100mbit", "--workers", "9", *SMALL, "--compressor", "bf16")
+
+
+def test_nothing_may_pay():
+    text = succeed("plan", "--link", "1000gbit", "--latency", "1s", *SMALL, "--compressor", "casq:bits=2,reduce=scatter")
+    assert "Nothing here is faster than none" in text and "The first to pay, on links below" in text
+
+
+def test_none_and_doubles_are_measured_once():
+    result, _ = plan("--link", "1gbit", *SMALL, "--compressor", "none", "--compressor", "bf16", "--compressor", "bf16")
+    assert sorted(row["compressor"] for row in result["rows"]) == ["bf16", "none"]
+
+
+@pytest.mark.parametrize("arguments, mentions", [
+    ([], "--link"),
+    (["--link", "fast"], "--link: 'fast' is not a rate"),
+    (["--link", "0mbit"], "--link"),
+    (["--link", "1gbit", "--latency", "200"], "--latency: '200' is not a time"),
+    (["--link", "1gbit", "--workers", "1"], "--workers"),
+    (["--link", "1gbit", "--workers", "1025"], "--workers"),
+    (["--link", "1gbit", "--elements", "0"], "--elements"),
+    (["--link", "1gbit", "--compute", "-1"], "--compute"),
+    (["--link", "1gbit", "--hidden", "1.5"], "--hidden"),
+    (["--link", "1gbit", "--lanes", "0"], "--lanes"),
+    (["--link", "1gbit", "--threads", "0"], "--threads"),
+    (["--link", "1gbit", "--bucket-mb", "0"], "--bucket-mb"),
+    (["--link", "1gbit", "--small-uncompressed"], "--layout"),
+    (["--link", "1gbit", "--elements", "5", "--layout", "l.json"], "--elements"),
+    (["--link", "1gbit", "--compressor", "casq:bits=9"], "bits"),
+    (["--link", "1gbit", "--compressor", "zip"], "'zip'"),
+])
+def test_wrong_command_lines(arguments, mentions):
+    assert mentions in fail(2, "plan", *arguments)
+
+
+def test_layouts_that_cannot_be_used(write, tmp_path):  # noqa: F811
+    assert "no elements" in fail(1, "plan", "--link", "1gbit", "--layout", write("empty.json", "[]"))
+    assert "missing.json" in fail(1, "plan", "--link", "1gbit", "--layout", tmp_path / "missing.json")
+
+
+def test_a_recorded_models_layout():
+    layout = ROOT / "examples" / "gradients" / "cnn.json"
+    result, rows = plan("--link", "100mbit", "--layout", layout, *FEW, "--small-uncompressed")
+    assert result["elements"] == sum(int(np.prod(parameter["shape"])) for parameter in json.loads(layout.read_text()))
+    assert rows["casq:bits=2,reduce=scatter"]["speedup"] > rows["bf16"]["speedup"] > 1.5
