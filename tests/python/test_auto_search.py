@@ -81,6 +81,16 @@ def test_it_tries_nothing_that_is_too_lossy():
     assert played.until_decided() == FAST and LOSSY not in played.specs
 
 
+def test_it_watches_on_until_there_are_gradients_that_tell_something():
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.6})
+    later, played.prospects = played.prospects, None
+    for _ in range(20):
+        played.step()
+    assert set(played.specs) == {PLAIN} and played.search.wants_sample and played.asked == 13
+    played.prospects = later
+    assert played.until_decided() == FAST
+
+
 def test_no_prospects_mean_plain():
     assert Played({PLAIN: 1.0}, {}).until_decided() == PLAIN
 

@@ -9,6 +9,7 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from small_models import WIDTH, Mixed, backward, batch, ddp, gradients, layers, train
+from test_torch_hook import OPTIONS
 from thinwire import ArgumentError, StateError
 from torch import nn
 from worker_pool import pool
@@ -234,6 +235,40 @@ def check_failed_step():
 
 def test_steps_that_fail_do_not_end_the_search():
     pool(2).run(check_failed_step)
+
+
+def check_failing_sample():
+    """As under a loss scale that is too large at first, on one worker."""
+    model = ddp(wide())
+    attachment, script = attached(model)
+    for step in range(15):
+        model.zero_grad()
+        (model(batch(step, dist.get_rank())).sum() * (float("inf") if dist.get_rank() == 0 and step > 4 else 1)).backward()
+    assert set(script.specs) == {"plain"} and attachment.stats()["auto"]["phase"] == "watching"
+    until(model, attachment, "decided", first=15)
+    assert attachment.spec == CASQ
+    attachment.close()
+
+
+def test_a_sample_that_is_not_finite_is_taken_again():
+    pool(2).run(check_failing_sample)
+
+
+def check_options(options):
+    ours, plain = ddp(wide(), **options), ddp(wide(), **options)
+    attachment, _ = attached(ours)
+    for mine, theirs in zip(train(ours, 8, dist.get_rank()), train(plain, 8, dist.get_rank()), strict=True):
+        assert torch.equal(mine, theirs)
+    until(ours, attachment, "decided", first=8)
+    assert attachment.spec == CASQ
+    for mine, theirs in zip(train(ours, 3, dist.get_rank(), first=60), train(plain, 3, dist.get_rank(), first=60), strict=True):
+        assert 0 < (mine - theirs).norm() < 3 * theirs.norm()
+    attachment.close()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_whatever_ddp_does(options):
+    pool(2).run(check_options, options)
 
 
 def check_mixed_types():

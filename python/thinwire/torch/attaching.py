@@ -37,7 +37,8 @@ def attach(
     """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
     and ``timeout`` may differ. The gradients of a worker that is alone are left as they are.
 
-    compressor: a spec, see thinwire.compressors().
+    compressor: a spec, see thinwire.compressors(); or "auto", "auto:quality=lossless|safe|fast": the one that makes steps shortest, which is found
+        out in the first steps, within limits of what a step may lose (docs/auto.md).
     rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
         matches decides, and "none" exempts: ``{"*.embed*": "none"}``. What torch.compile() and activation checkpointing put
         into names (``_orig_mod.``) does not count.

@@ -15,7 +15,7 @@ from thinwire import _native
 from thinwire._arguments import QUALITIES, Rules, used_rules
 from thinwire.torch.checkpoint import Row
 from thinwire.torch.cores import cores_of_worker
-from thinwire.torch.lanes import Lanes
+from thinwire.torch.lanes import Lanes, is_finite
 from thinwire.torch.model_parameters import REDUCERS_TYPES, ModelParameters
 from thinwire.torch.search import PLAIN, Phase, Prospect, Search
 
@@ -48,7 +48,6 @@ def with_plain_types(rules: Rules, parameters: ModelParameters) -> list[tuple[st
 class Sample:
     """Gradients of some parameters of this worker, before they were averaged."""
 
-    values: torch.Tensor | None = None
     parts: list[torch.Tensor] = field(default_factory=list)
     parameters: list[int] = field(default_factory=list)
 
@@ -234,12 +233,16 @@ class Auto:
         assert self._lanes is not None
         return self._lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
 
-    def _prospects(self) -> list[Prospect]:
-        """By an exchange of the sample for each spec. All workers together."""
+    def _prospects(self) -> list[Prospect] | None:
+        """By an exchange of the sample for each spec. All workers together. None: the backward pass has failed, or the sample is not finite,
+        as under a loss scale that is still too large."""
         assert self._lanes is not None
         plain = self._reducers[PLAIN]
         values = torch.cat(self._sample.parts) if self._sample.parts else torch.empty(0)
-        if self._agree([-float(len(values))])[0] >= 0 or not self._watched:
+        failed, empty = self._agree([not self._watched or not is_finite(values), not len(values)])
+        if failed:
+            return None
+        if empty:
             return []  # nothing that would be compressed
         self._lanes.run(plain.measure_link(0))
         found = []

@@ -45,12 +45,13 @@ class Prospect:
 class Search:
     """Watches plain steps, tries what the model likes best against plain, in turns, and keeps what is fastest; and looks again when steps
     change lastingly. All workers decide alike, since they decide by what ``agree`` returns: the greatest of all workers' numbers, one by
-    one. ``prospects`` is asked when steps have been watched; the same on all workers."""
+    one. ``prospects`` is asked when steps have been watched, and returns the same on all workers: None where it has seen no gradients that tell
+    anything, and wants to be asked again."""
 
     def __init__(
         self,
         agree: Callable[[Sequence[float]], list[float]],
-        prospects: Callable[[], list[Prospect]],
+        prospects: Callable[[], list[Prospect] | None],
     ):
         self._agree, self._ask = agree, prospects
         self.prospects: list[Prospect] = []
@@ -97,7 +98,11 @@ class Search:
             return
         self._taken: dict[str, list[float]] = {PLAIN: self._seconds}
         self.measured = {PLAIN: self._agreed_medians([PLAIN])[0]}
-        self.prospects = sorted(self._ask(), key=lambda prospect: prospect.seconds)
+        found = self._ask()
+        if found is None:
+            self._step -= 1
+            return
+        self.prospects = sorted(found, key=lambda prospect: prospect.seconds)
         hopeful = [one.spec for one in self.prospects if one.is_allowed and one.seconds < _HOPEFUL * self.measured[PLAIN]]
         self._contenders = [PLAIN, *hopeful[:_TRIED]]
         if len(self._contenders) == 1:
