@@ -59,7 +59,7 @@ def judged(cell: dict) -> dict:
 
 
 def table(cells: list[dict]) -> str:
-    lines = [f"{'link':<8}{'size':>6}{'plain':>9}{'again':>9}{'auto':>9}{'/best':>7}{'/plain':>8}  {'took':<26}{'best':<26}"]
+    lines = [f"{'link':<8}{'size':>5}{'plain':>9}{'again':>9}{'auto':>9}{'/best':>6}{'/plain':>7}  {'took':<22}{'best':<22}".rstrip()]
     lines += [_line(cell) for cell in cells]
     verdicts = [judged(cell) for cell in cells]
     near = sum(verdict["to_best"] <= _NEAR for verdict in verdicts)
@@ -70,8 +70,8 @@ def table(cells: list[dict]) -> str:
 def _line(cell: dict) -> str:
     seconds, verdict = cell["seconds"], judged(cell)
     numbers = "".join(f"{1e3 * seconds[spec]:>9.1f}" for spec in (_PLAIN, _AGAIN, _AUTO))
-    return (f"{cell['link']:<8}{cell['size']:>6}{numbers}{verdict['to_best']:>7.2f}{verdict['to_plain']:>8.2f}"
-            f"  {_short(verdict['took']):<26}{_short(verdict['best']):<26}").rstrip()
+    return (f"{cell['link']:<8}{cell['size']:>5}{numbers}{verdict['to_best']:>6.2f}{verdict['to_plain']:>7.2f}"
+            f"  {_short(verdict['took']):<22}{_short(verdict['best']):<22}").rstrip()
 
 
 def _short(spec: str) -> str:

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.training.network import Namespaces
@@ -14,8 +16,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _LONGEST = 1800  # seconds
 
 
-def run(net: Namespaces, module: str, job: dict) -> list[dict]:
-    """`python -m module JSON` in every namespace, with torch.distributed's variables; worker 0 prints a JSON object a line."""
+def run(net: Namespaces, module: str, job: dict, see: Callable[[dict], None] = lambda _: None) -> list[dict]:
+    """`python -m module JSON` in every namespace, with torch.distributed's variables; worker 0 prints a JSON object a line, which `see` is
+    shown at once."""
     processes = []
     for rank in range(net.workers):
         environment = os.environ | {
@@ -24,12 +27,19 @@ def run(net: Namespaces, module: str, job: dict) -> list[dict]:
         processes.append(subprocess.Popen(
             [*net.command_prefix(rank), sys.executable, "-m", module, json.dumps(job)], cwd=REPOSITORY, env=environment,
             stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True))
+    too_long = threading.Timer(_LONGEST, processes[0].kill)
+    too_long.start()
+    rows = []
     try:
-        out, _ = processes[0].communicate(timeout=_LONGEST)
+        for line in processes[0].stdout:
+            if line.startswith("{"):
+                rows.append(json.loads(line))
+                see(rows[-1])
         codes = [process.wait(timeout=60) for process in processes]
     finally:
+        too_long.cancel()
         for process in processes:
             process.kill()
     if any(codes):
         raise RuntimeError(f"workers of {module} ended with {codes}")
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return rows

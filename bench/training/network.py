@@ -138,6 +138,21 @@ class Namespaces:
         with interrupts.held():
             self._delete()
 
+    def change(self, link: Link) -> None:
+        """While workers are at work."""
+        was_shaped, self.link = self.link.shaped, link
+        for namespace, interface in self._ends():
+            if was_shaped:
+                _run("tc", "-n", namespace, "qdisc", "del", "dev", interface, "root")
+            self._shape(namespace, interface)
+
+    def _ends(self) -> list[tuple[str, str]]:
+        """Of all veth pairs: namespace and interface."""
+        return [end for rank in range(self.workers) for end in self._ends_of(rank)]
+
+    def _ends_of(self, rank: int) -> list[tuple[str, str]]:
+        return [(self.namespace(rank), WORKER_INTERFACE), (self._bridge, f"w{rank}")]
+
     def _make_bridge(self) -> None:
         _run("ip", "netns", "add", self._bridge)
         _run("ip", "-n", self._bridge, "link", "add", "bridge", "type", "bridge")
@@ -152,7 +167,7 @@ class Namespaces:
         _run("ip", "-n", worker, "address", "add", f"{self.address(rank)}/24",
              "dev", WORKER_INTERFACE)
         _run("ip", "-n", self._bridge, "link", "set", port, "master", "bridge")
-        for namespace, interface in ((worker, WORKER_INTERFACE), (self._bridge, port)):
+        for namespace, interface in self._ends_of(rank):
             self._shape(namespace, interface)
             _run("ip", "-n", namespace, "link", "set", interface, "up", "addrgenmode", "none")
 

@@ -1,0 +1,53 @@
+"""bench/auto: its verdicts and its table, and one cell of it, small."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.auto import __main__ as job  # noqa: E402
+from bench.auto import changing  # noqa: E402
+from test_training_job import needs_data, needs_namespaces  # noqa: E402
+
+
+def cell(auto, took, **seconds):
+    seconds = {"plain": 1.0, "plain again": 1.02, "casq:rate=0.5,reduce=scatter": 0.5} | seconds
+    return {"link": "100mbit", "size": "25M", "parameters": 25, "steps": 40, "seconds": {"auto": auto} | seconds, "auto": {"auto": {"spec": took}}}
+
+
+def test_verdicts():
+    verdict = job.judged(cell(0.55, "casq:rate=0.5,reduce=auto"))
+    assert verdict["best"] == "casq:rate=0.5,reduce=scatter" and verdict["to_best"] == pytest.approx(1.1)
+    assert verdict["to_plain"] == pytest.approx(0.55 / 1.02) and verdict["noise"] == pytest.approx(1.02)
+
+
+def test_table_fits_and_counts():
+    cells = [cell(0.52, "casq:rate=0.5,reduce=auto"), cell(1.1, "plain"), cell(1.01, "plain", **{"casq:rate=0.5,reduce=scatter": 2.0})]
+    lines = job.table(cells).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "in 2 of 3 cells" in lines[-1] and lines[-1].endswith("slower than the slower plain in 1")
+
+
+def test_a_phase_is_decided_where_its_last_decision_begins():
+    steps = [{"spec": spec, "phase": phase, "seconds": 1.0} for spec, phase in
+             [("casq", "decided"), ("plain", "watching"), ("casq", "trying"), ("plain", "decided"), ("plain", "decided")]]
+    assert changing._phase("none", steps)["decided_after"] == 3
+    assert changing._phase("none", steps[-1:])["decided_after"] == 0
+
+
+@needs_namespaces
+@needs_data
+@pytest.mark.slow
+def test_a_link_that_changes(tmp_path):
+    out = tmp_path / "changing.json"
+    command = [sys.executable, "-m", "bench.auto.changing", "--steps", "50", "--links", "1gbit,none", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    phases = json.loads(out.read_text())["phases"]
+    assert [phase["link"] for phase in phases] == ["1gbit", "none"] and phases[0]["phase"] == "decided"
+    assert phases[0]["specs"][:8] == ["plain"] * 8
