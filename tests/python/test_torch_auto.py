@@ -32,9 +32,11 @@ class Script:
         self.specs = []
         end_step = attachment._auto.end_step
 
-        def played(step, seconds, waiting, committed):
+        def played(step):
             self.specs.append(attachment.spec)
-            end_step(step, seconds and self.taken_by(attachment.spec), 0.0, committed)
+            if step.seconds is not None:
+                step.seconds = step.computed = self.taken_by(attachment.spec)
+            end_step(step)
 
         attachment._auto.end_step = played
         attachment._auto._prospect, prospect = self.predicted, attachment._auto._prospect

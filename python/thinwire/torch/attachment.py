@@ -1,7 +1,6 @@
 """thinwire at work on a DDP model: what attach() returns."""
 
 import math
-import time
 import weakref
 from typing import Any, Protocol
 
@@ -15,12 +14,13 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 
 from thinwire import _native
 from thinwire.torch import checkpoint
-from thinwire.torch.auto import Auto, WatchedStep
+from thinwire.torch.auto import Auto
 from thinwire.torch.averager import Averager
 from thinwire.torch.hook_slot import slot_of
 from thinwire.torch.lanes import BucketJob, Lanes, peer_error
 from thinwire.torch.model_parameters import ModelParameters
 from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
+from thinwire.torch.step_clock import StepClock, TimedStep
 
 Future = torch.futures.Future[torch.Tensor]
 
@@ -58,11 +58,9 @@ class Attachment(Averager):
         self._auto = auto
         if auto is not None:
             auto.start(lanes)
-        # Of the step under way, and of the last one that was begun, of which the search is told when the next one begins.
-        self._watched = WatchedStep()
         self._plain_sums_under_way: list[Future] = []
-        self._last_end = math.nan
-        self._last_step: tuple[WatchedStep | None, float | None, float, bool] | None = None
+        self._clock = StepClock(parameters.any_on_device)
+        self._last_step: TimedStep | None = None  # that was begun, of which the search is told when the next one begins
 
     def average(self, bucket: dist.GradBucket) -> Future:
         """Sends a bucket on its way to the mean, which replaces its gradients, in their dtype."""
@@ -73,7 +71,8 @@ class Attachment(Averager):
         parameters = self._parameters.indices(bucket.parameters())
         if self._auto is not None:
             if not buffer.is_sparse:
-                self._auto.see(buffer, parameters, self._watched)
+                self._clock.add_bucket(buffer.numel())
+                self._auto.see(buffer, parameters)
             if self._auto.is_plain:
                 return self._average_plainly(bucket)
         is_plain = not self._parameters.suit_the_reducer(parameters)
@@ -176,14 +175,14 @@ class Attachment(Averager):
     def _search_on(self, auto: Auto) -> None:
         """When all workers begin a step, so that they search alike even where one of them did not finish the last one."""
         if self._last_step is not None:
-            auto.end_step(*self._last_step)
+            auto.end_step(self._last_step)
             self._reducer = auto.reducer
-        self._last_step = (None, None, 0.0, False)
+        self._last_step = TimedStep()
         auto.begin_step(self._loss_scale)
 
     def _finish_backward(self) -> None:
         if self._auto is not None:
-            self._see_computed(self._auto)
+            self._clock.computed(exactly=not self._auto.is_decided)
         with RecordFunction("thinwire::wait"):
             self._wait_for_lanes()
             self._wait_for_plain_sums()
@@ -194,21 +193,7 @@ class Attachment(Averager):
             self._void_means(jobs)
         self._steps += 1
         if self._auto is not None:
-            self._see_end(self._auto, committed)
-
-    def _see_computed(self, auto: Auto) -> None:
-        if self._parameters.any_on_device and not auto.is_decided:
-            torch.cuda.current_stream().synchronize()  # or it would not be known when the computation ends
-        self._watched.computed = time.perf_counter() - self._watched.begin
-        self._watched.processor = time.process_time() - self._watched.processor_begin
-
-    def _see_end(self, auto: Auto, committed: bool) -> None:
-        if self._parameters.any_on_device and not auto.is_decided:
-            torch.cuda.synchronize()
-        end, step = time.perf_counter(), self._watched
-        has_begun = not math.isnan(step.begin)
-        self._last_step = (step, end - step.begin if has_begun else None, end - step.begin - step.computed if has_begun else 0.0, committed)
-        self._watched = WatchedStep(begin=end, processor_begin=time.process_time())
+            self._last_step = self._clock.end(exactly=not self._auto.is_decided, committed=committed)
 
     def _wait_for_plain_sums(self) -> None:
         try:

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from thinwire.torch.cores import cores_of_worker
 from thinwire.torch.lanes import Lanes, is_finite
 from thinwire.torch.model_parameters import REDUCERS_TYPES, ModelParameters
 from thinwire.torch.search import PLAIN, Phase, Prospect, Search
+from thinwire.torch.step_clock import TimedStep
 
 Link = tuple[float, float]  # bytes a second, seconds a round
 
@@ -67,36 +67,28 @@ class Sample:
         return not self.parts or sum(map(len, self.parts)) + of.elements[index] <= _SAMPLE
 
 
-@dataclass
-class WatchedStep:
-    """When a plain step's buckets were ready, and how long it computed."""
-
-    begin: float = math.nan  # by time.perf_counter()
-    processor_begin: float = math.nan
-    ready: list[tuple[float, int]] = field(default_factory=list)  # seconds, elements
-    computed: float = math.nan  # seconds
-    processor: float = math.nan
-
-
 class Auto:
     """Which reducer the step at hand goes by. What one has kept as residuals goes over to the next: residuals that it does not keep are
     owed, and added to the next step's gradients."""
 
-    def __init__(self, quality: str, make: MakeReducer, parameters: ModelParameters, world_size: int, threads: int, has_rules: bool):
+    def __init__(
+        self, quality: str, make: MakeReducer, parameters: ModelParameters, group: dist.ProcessGroup, threads: int, has_rules: bool
+    ):
         self.quality = quality
         specs, self._limit = _QUALITIES[quality]
         # Where rules say what travels otherwise, these alone may be best.
         self.specs = ("none", *specs) if has_rules else specs
         self._make, self._parameters, self._threads = make, parameters, threads
-        self._cores = cores_of_worker(world_size)
+        self._cores = cores_of_worker(dist.get_world_size(group))
         self._reducers = {PLAIN: make(PLAIN)}
+        self._is_first = dist.get_rank(group) == 0
         self._past: dict[str, Any] = {}  # counters of reducers that are gone
         self.owed: dict[int, torch.Tensor] = {}  # by parameter
         self._search = Search(self._agree, self._prospects)
         self._spec = PLAIN
         self._lanes: Lanes | None = None
         self._sample = Sample()
-        self._watched: list[WatchedStep] = []
+        self._watched: list[TimedStep] = []
         self._loss_scale = 1.0
 
     def start(self, lanes: Lanes) -> None:
@@ -126,11 +118,8 @@ class Auto:
         if self._search.wants_sample:
             self._sample = Sample()
 
-    def see(self, bucket: torch.Tensor, parameters: list[int], step: WatchedStep) -> None:
+    def see(self, bucket: torch.Tensor, parameters: list[int]) -> None:
         """A dense bucket that is ready, before anybody changes it."""
-        if self._search.phase is not Phase.WATCH:
-            return
-        step.ready.append((time.perf_counter() - step.begin, bucket.numel()))
         if self._search.wants_sample:
             self._sample.take(bucket, parameters, self._parameters)
 
@@ -143,20 +132,21 @@ class Auto:
                 bucket[begin:end] += (self.owed[index] * self._loss_scale).to(bucket.device, bucket.dtype)
             begin = end
 
-    def end_step(self, step: WatchedStep | None, seconds: float | None, waiting: float, committed: bool) -> None:
-        """Of a step that all workers have begun; before they begin another one. Afterwards ``reducer`` is the next one's."""
-        if committed:
+    def end_step(self, step: TimedStep) -> None:
+        """Of a step that all workers have begun, and that may have failed; before they begin another one. Afterwards ``reducer`` is the
+        next one's."""
+        if step.committed:
             self.owed = {}
-        if self._search.counts and step is not None and not math.isnan(step.begin):
+        if self._search.counts and step.seconds is not None:
             self._watched.append(step)
         was_decided = self.is_decided
-        self._search.end_step(seconds, waiting)
+        self._search.end_step(step.seconds, step.waiting)
         if self._search.spec != self._spec:
             self._go_over(self._search.spec)
         if self.is_decided and not was_decided:
             self._watched, self._sample = [], Sample()
             self._drop([spec for spec in self._reducers if spec not in (PLAIN, self._spec)])
-            if dist.get_rank() == 0:
+            if self._is_first:
                 _log.info("%s", self)
 
     def counters(self) -> dict[str, Any]:

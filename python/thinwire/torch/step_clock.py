@@ -1,0 +1,54 @@
+"""When things happen in a worker's steps."""
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass
+class TimedStep:
+    """``begin``: of the script's step, which is the end of the backward pass before. NaN where there was none."""
+
+    begin: float = math.nan  # by time.perf_counter()
+    processor_begin: float = math.nan  # by time.process_time()
+    ready: list[tuple[float, int]] = field(default_factory=list)  # of dense buckets: seconds since the beginning, elements
+    computed: float = math.nan  # seconds until the backward pass is over, but for buckets on their way
+    processor: float = math.nan  # seconds of all the process's threads, until then
+    seconds: float | None = None  # until its means are there; None: it has not ended, or its beginning is not known
+    committed: bool = False
+
+    @property
+    def waiting(self) -> float:
+        """Seconds for buckets on their way, when all else was computed."""
+        return 0.0 if self.seconds is None else self.seconds - self.computed
+
+
+class StepClock:
+    """Times one step after another. ``on_device``: gradients are on a device, which works on while the host goes on."""
+
+    def __init__(self, on_device: bool):
+        self._on_device = on_device
+        self.step = TimedStep()  # the one under way
+
+    def add_bucket(self, elements: int) -> None:
+        """That is ready."""
+        self.step.ready.append((time.perf_counter() - self.step.begin, elements))
+
+    def computed(self, exactly: bool) -> None:
+        """The backward pass is over. ``exactly``: waits for the device's part of it."""
+        if exactly and self._on_device:
+            torch.cuda.current_stream().synchronize()
+        self.step.computed = time.perf_counter() - self.step.begin
+        self.step.processor = time.process_time() - self.step.processor_begin
+
+    def end(self, exactly: bool, committed: bool) -> TimedStep:
+        """Its means are there; the next step begins."""
+        if exactly and self._on_device:
+            torch.cuda.synchronize()
+        now, step = time.perf_counter(), self.step
+        step.seconds = None if math.isnan(step.begin) else now - step.begin
+        step.committed = committed
+        self.step = TimedStep(begin=now, processor_begin=time.process_time())
+        return step
