@@ -128,6 +128,11 @@ def test_noise_does_not_mislead_it_much(seed):
     assert played.until_decided() != SLOW
 
 
+def test_what_is_no_faster_seldom_wins_by_noise():
+    plays = [Played({PLAIN: 1.0, FAST: 1.0, SLOW: 1.0}, {FAST: 0.9, SLOW: 0.9}, noise=0.2, seed=seed) for seed in range(400)]
+    assert [played.until_decided() for played in plays].count(PLAIN) >= 340
+
+
 @pytest.mark.parametrize("before, after", [({PLAIN: 1.0, FAST: 0.5}, {PLAIN: 0.4, FAST: 0.7}), ({PLAIN: 1.0, FAST: 1.2}, {PLAIN: 5.0, FAST: 1.3})])
 def test_it_looks_again_when_steps_change_and_not_before(before, after):
     played = Played(before, {FAST: 0.5})

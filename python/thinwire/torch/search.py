@@ -15,7 +15,7 @@ _TURN = 4  # steps, of which the first, in which clusters are trained and memory
 _ROUNDS = 3
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
 _HOPELESS = (1.6, 1.2)  # slower than the best one by this much after the first round, in which plain was not tried beside it, and after others
-_WORTHWHILE = 0.95  # of plain's time: what wins less may be noise, and is not worth an error
+_WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, may win by noise alone, and is not worth an error
 _WINDOW_STEPS = 25
 _WINDOW_SECONDS = 2.0  # the workers compare figures once in a window, which should cost next to nothing
 _CHANGED = 1.3  # times as long, or as short
@@ -97,7 +97,7 @@ class Search:
         if self._step < _SKIPPED + _WATCHED:
             return
         self._taken: dict[str, list[float]] = {PLAIN: self._seconds}
-        self.measured = {PLAIN: self._agreed_medians([PLAIN])[0]}
+        self.measured = {PLAIN: self._agreed_medians(self._taken)[0]}
         found = self._ask()
         if found is None:
             self._step -= 1
@@ -109,36 +109,43 @@ class Search:
             self._decide(PLAIN)
             return
         self.phase, self._round = Phase.TRY, 0
+        self._lost: set[str] = set()  # that were not faster than plain in a round in which both had a turn
         self._begin_round(self._contenders[1:])  # plain has had its turn
 
     def _begin_round(self, specs: list[str]) -> None:
-        self._to_come = specs[1:]
-        self._begin_turn(specs[0])
+        self._in_round: dict[str, list[float]] = {spec: [] for spec in specs}
+        self._begin_turn(specs)
 
-    def _begin_turn(self, spec: str) -> None:
-        self.spec, self._step = spec, 0
+    def _begin_turn(self, specs: list[str]) -> None:
+        self.spec, self._step = specs[0], 0
+        self._to_come = specs[1:]
 
     def _end_tried(self, seconds: float | None) -> None:
         if self._step > 1 and seconds is not None:
-            self._taken.setdefault(self.spec, []).append(seconds)
+            self._in_round[self.spec].append(seconds)
         if self._step < _TURN:
             return
         if self._to_come:
-            self._begin_round(self._to_come)
+            self._begin_turn(self._to_come)
             return
         self._round += 1
-        medians = self._agreed_medians(self._contenders)
+        for spec, taken in self._in_round.items():
+            self._taken.setdefault(spec, []).extend(taken)
+        if PLAIN in self._in_round:
+            now = dict(zip(self._in_round, self._agreed_medians(self._in_round), strict=True))
+            self._lost |= {spec for spec in now if now[spec] >= now[PLAIN] and spec != PLAIN}
+        medians = self._agreed_medians({spec: self._taken.get(spec, []) for spec in self._contenders})
         self.measured |= dict(zip(self._contenders, medians, strict=True))
         least = min(medians)
         self._contenders = [spec for spec, its in zip(self._contenders, medians, strict=True) if its <= _HOPELESS[self._round > 1] * least]
         if len(self._contenders) > 1 and self._round < _ROUNDS:
             self._begin_round(self._contenders)
             return
-        best = min(self._contenders, key=self.measured.__getitem__)
-        self._decide(best if self.measured[best] <= _WORTHWHILE * self.measured[PLAIN] else PLAIN)
+        winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= _WORTHWHILE * self.measured[PLAIN]]
+        self._decide(min(winners, key=self.measured.__getitem__, default=PLAIN))
 
-    def _agreed_medians(self, specs: list[str]) -> list[float]:
-        return self._agree([median(self._taken[spec]) if self._taken.get(spec) else 0.0 for spec in specs])
+    def _agreed_medians(self, taken: dict[str, list[float]]) -> list[float]:
+        return self._agree([median(its) if its else 0.0 for its in taken.values()])
 
     def _decide(self, spec: str) -> None:
         self.phase, self.spec = Phase.KEEP, spec
