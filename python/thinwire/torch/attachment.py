@@ -58,7 +58,8 @@ class Attachment(Averager):
         self._auto = auto
         if auto is not None:
             auto.start(lanes)
-        self._plain_sums_under_way: list[Future] = []
+        # What ends it, what DDP waits for, and the bucket. A callback of the first that sets the second would cost the backward pass time.
+        self._plain_sums_under_way: list[tuple[Any, Future, torch.Tensor]] = []
         self._clock = StepClock(parameters.any_on_device)
         self._last_step: TimedStep | None = None  # that was begun, of which the search is told when the next one begins
 
@@ -68,6 +69,8 @@ class Attachment(Averager):
         buffer = bucket.buffer()
         if self._world_size == 1:
             return _done(buffer)
+        if self._auto is not None and self._auto.is_plain and self._auto.is_decided:
+            return self._average_plainly(bucket)
         parameters = self._parameters.indices(bucket.parameters())
         if self._auto is not None:
             if not buffer.is_sparse:
@@ -88,15 +91,22 @@ class Attachment(Averager):
         """As DDP does without a hook, but that Gloo waits for as long as lanes do."""
         buffer = bucket.buffer()
         group = self._group if self._parameters.any_on_device else self._lanes.group
+        model = self._model()
         try:
             if group is None:
                 raise RuntimeError("the group was left after a failure")
-            future = allreduce_hook(group, bucket)
+            if buffer.is_sparse or model is None or model.static_graph:  # DDP may look for the sum before the backward pass's end
+                future = allreduce_hook(group, bucket)
+                work = future
+            else:
+                buffer.div_(self._world_size)
+                work = group.allreduce([buffer], dist.AllreduceOptions())
+                future = _future(buffer)
         except RuntimeError as error:  # told at the end of the backward pass: DDP cannot bear a hook that raises
             self._lanes.failure.set(peer_error("all-reduce", error))
-            return _done(buffer)
+            work = future = _done(buffer)
         self._lanes.plain_sums.count(buffer.numel(), buffer.numel() * buffer.element_size())
-        self._plain_sums_under_way.append(future)
+        self._plain_sums_under_way.append((work, future, buffer))
         return future
 
     @property
@@ -163,7 +173,6 @@ class Attachment(Averager):
         self._settle()
         self._loss_scale = self._scaler.get_scale() if self._scaler is not None else 1.0
         self._jobs = []
-        self._plain_sums_under_way = []
         if self._auto is not None:
             self._search_on(self._auto)
         self._backward = backward
@@ -184,25 +193,29 @@ class Attachment(Averager):
         if self._auto is not None:
             self._clock.computed(exactly=not self._auto.is_decided)
         with RecordFunction("thinwire::wait"):
-            self._wait_for_lanes()
-            self._wait_for_plain_sums()
-        jobs, committed = self._jobs, self._end_step()
+            self._wait_for_buckets()
+        jobs, any_plain = self._jobs, bool(self._plain_sums_under_way)
+        committed = self._end_step()
         for job in jobs:
             job.check()
+        if any_plain:
+            self._lanes.failure.check()
         if not committed and self._scaler is None:
             self._void_means(jobs)
         self._steps += 1
         if self._auto is not None:
             self._last_step = self._clock.end(exactly=not self._auto.is_decided, committed=committed)
 
-    def _wait_for_plain_sums(self) -> None:
-        try:
-            for future in self._plain_sums_under_way:
-                future.wait()
-        except RuntimeError as error:
-            self._lanes.failure.set(peer_error("all-reduce", error))
-        if self._auto is not None and self._auto.is_plain:
-            self._lanes.failure.check()
+    def _wait_for_buckets(self) -> None:
+        for job in self._jobs:
+            job.wait()
+        for work, future, buffer in self._plain_sums_under_way:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                self._lanes.failure.set(peer_error("all-reduce", error))
+            if work is not future:
+                future.set_result(buffer)
 
     def _end_step(self) -> bool:
         """Commits what the step has changed, or drops it. No lane is at work on it."""
@@ -211,7 +224,7 @@ class Attachment(Averager):
         for job in self._jobs:
             if job.sparse is not None:
                 job.sparse.release(committed)
-        self._jobs = []
+        self._jobs, self._plain_sums_under_way = [], []
         return committed
 
     def _void_means(self, jobs: list[BucketJob]) -> None:
@@ -232,10 +245,6 @@ class Attachment(Averager):
             if parameter.requires_grad and parameter.grad is not None:
                 gradient = parameter.grad
                 (gradient._values() if gradient.is_sparse else gradient).view(-1)[:1] = math.nan
-
-    def _wait_for_lanes(self) -> None:
-        for job in self._jobs:
-            job.wait()
 
     def _counters(self) -> dict[str, Any]:
         return super()._counters() if self._auto is None else self._auto.counters()
@@ -259,12 +268,16 @@ class Attachment(Averager):
 
     def _settle(self) -> None:
         """After a backward pass that ended in an exception: other lanes may be at work still, and its step has not ended."""
-        self._wait_for_lanes()
+        self._wait_for_buckets()
         if self._backward is not None:
             self._end_step()
 
 
+def _future(bucket: torch.Tensor) -> Future:
+    return torch.futures.Future(devices=[] if bucket.device.type == "cpu" else [bucket.device])
+
+
 def _done(bucket: torch.Tensor) -> Future:
-    future: Future = torch.futures.Future(devices=[] if bucket.device.type == "cpu" else [bucket.device])
+    future = _future(bucket)
     future.set_result(bucket)
     return future
