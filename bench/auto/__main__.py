@@ -50,9 +50,11 @@ def main() -> int:
 
 
 def judged(cell: dict) -> dict:
-    """The best spec of all that were measured, what auto took, how far it is from the best, and from the slower of both plain ones."""
+    """The best spec of those that were measured and are not too lossy for this model, what auto took, how far it is from the best, and from
+    the slower of both plain ones."""
     seconds = cell["seconds"]
-    best = min((spec for spec in seconds if spec != _AUTO), key=seconds.get)
+    too_lossy = {_main(prospect["spec"]) for prospect in cell["auto"][_AUTO]["prospects"] if not prospect["is_allowed"]}
+    best = min((spec for spec in seconds if spec != _AUTO and _main(spec) not in too_lossy), key=seconds.get)
     plain = [seconds[_PLAIN], seconds[_AGAIN]]
     return {"best": best, "took": cell["auto"][_AUTO]["spec"], "to_best": seconds[_AUTO] / seconds[best], "to_plain": seconds[_AUTO] / max(plain),
             "noise": max(plain) / min(plain)}
@@ -72,6 +74,11 @@ def _line(cell: dict) -> str:
     numbers = "".join(f"{1e3 * seconds[spec]:>9.1f}" for spec in (_PLAIN, _AGAIN, _AUTO))
     return (f"{cell['link']:<8}{cell['size']:>5}{numbers}{verdict['to_best']:>6.2f}{verdict['to_plain']:>7.2f}"
             f"  {_short(verdict['took']):<22}{_short(verdict['best']):<22}").rstrip()
+
+
+def _main(spec: str) -> str:
+    """Without how its codes are combined."""
+    return spec.partition(",reduce=")[0]
 
 
 def _short(spec: str) -> str:

@@ -15,15 +15,22 @@ from bench.auto import changing  # noqa: E402
 from test_training_job import needs_data, needs_namespaces  # noqa: E402
 
 
+LOSSY = [{"spec": "casq:bits=2,reduce=auto", "is_allowed": False}, {"spec": "casq:rate=0.5,reduce=auto", "is_allowed": True}]
+
+
 def cell(auto, took, **seconds):
     seconds = {"plain": 1.0, "plain again": 1.02, "casq:rate=0.5,reduce=scatter": 0.5} | seconds
-    return {"link": "100mbit", "size": "25M", "parameters": 25, "steps": 40, "seconds": {"auto": auto} | seconds, "auto": {"auto": {"spec": took}}}
+    return {"link": "100mbit", "size": "25M", "parameters": 25, "steps": 40, "seconds": {"auto": auto} | seconds, "auto": {"auto": {"spec": took, "prospects": LOSSY}}}
 
 
 def test_verdicts():
     verdict = job.judged(cell(0.55, "casq:rate=0.5,reduce=auto"))
     assert verdict["best"] == "casq:rate=0.5,reduce=scatter" and verdict["to_best"] == pytest.approx(1.1)
     assert verdict["to_plain"] == pytest.approx(0.55 / 1.02) and verdict["noise"] == pytest.approx(1.02)
+
+
+def test_what_is_too_lossy_is_no_best():
+    assert job.judged(cell(0.55, "plain", **{"casq:bits=2,reduce=gather": 0.1}))["best"] == "casq:rate=0.5,reduce=scatter"
 
 
 def test_table_fits_and_counts():

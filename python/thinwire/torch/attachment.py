@@ -112,7 +112,7 @@ class Attachment(Averager):
     @property
     def spec(self) -> str:
         """By which all travels that no rule names and that is not small: what attach() was given, or what ``auto`` does at the moment;
-        "plain": PyTorch's own all-reduce."""
+        "plain": all-reduce, as DDP does without a hook."""
         return super().spec if self._auto is None else self._auto.spec
 
     @property

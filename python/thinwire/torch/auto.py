@@ -100,7 +100,7 @@ class Auto:
 
     @property
     def spec(self) -> str:
-        """Of the step at hand; "plain": PyTorch's own all-reduce."""
+        """Of the step at hand; "plain": all-reduce, as DDP does without a hook."""
         return self._spec
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-PLAIN = "plain"  # PyTorch's own all-reduce of DDP's buckets
+PLAIN = "plain"  # all-reduce of DDP's buckets, as without a hook
 
 _SKIPPED = 3  # steps: in the first DDP orders its buckets anew, in the next it allocates them
 _WATCHED = 5
