@@ -15,7 +15,7 @@ from bench.auto import changing  # noqa: E402
 from test_training_job import needs_data, needs_namespaces  # noqa: E402
 
 
-LOSSY = [{"spec": "casq:bits=2,reduce=auto", "is_allowed": False}, {"spec": "casq:rate=0.5,reduce=auto", "is_allowed": True}]
+LOSSY = [{"spec": "casq:bits=2,reduce=gather", "is_allowed": False}, {"spec": "casq:rate=0.5,reduce=gather", "is_allowed": True}]
 
 
 def cell(auto, took, **seconds):

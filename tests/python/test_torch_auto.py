@@ -14,7 +14,7 @@ from thinwire import ArgumentError, StateError
 from torch import nn
 from worker_pool import pool
 
-CASQ = "casq:bits=2,reduce=auto"
+CASQ = "casq:bits=2,reduce=scatter"
 UNDECIDED = ("watching", "trying")
 
 

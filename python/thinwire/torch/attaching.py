@@ -99,7 +99,7 @@ def attach(
             reducer = make(compressor)
         else:
             make("none")  # what is wrong with the rules is said at once
-            auto = Auto(quality, make, parameters, group, threads, has_rules=bool(rules))
+            auto = Auto(quality, make, parameters, group, threads=threads, fewest_lanes=lanes or FEWEST, has_rules=bool(rules))
             reducer = auto.reducer
         kept = kept_terms(parameters, reducer, seed)
         if quality is not None:

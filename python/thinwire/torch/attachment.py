@@ -117,7 +117,7 @@ class Attachment(Averager):
 
     @property
     def lanes(self) -> int:
-        """How many buckets travel at once; none of a worker that is alone."""
+        """How many buckets travel at once, at most; none of a worker that is alone."""
         return len(self._lanes)
 
     def stats(self) -> dict[str, Any]:

@@ -27,8 +27,10 @@ class MakeReducer(Protocol):
         """``spec``: PLAIN for one that compresses nothing. ``measures``: errors, in every step."""
 
 
-_SAFE = ("bf16", "casq:bits=4,reduce=auto", "casq:bits=2,reduce=auto", "casq:rate=1,reduce=auto", "casq:rate=0.5,reduce=auto")
-_FAST = (*_SAFE, "casq:rate=0.25,reduce=auto", "casq:rate=0.1,reduce=auto")
+# How codes are combined is not left to `reduce=auto`, which knows nothing of what decoding costs.
+_WAYS = ("gather", "scatter")
+_SAFE = ("bf16", *(f"casq:{size},reduce={way}" for size in ("bits=4", "bits=2", "rate=1", "rate=0.5") for way in _WAYS))
+_FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("rate=0.25", "rate=0.1") for way in _WAYS))
 # By quality: what may be tried, and how much of a gradient's energy may be left in the residual. Of networks for images `casq:bits=2` and
 # `casq:rate=0.5` leave 0.17 to 0.31, and train to plain's accuracy within the noise of seeds (README, docs/rate.md); of a language model
 # `casq:bits=2` leaves 0.47.
@@ -72,13 +74,22 @@ class Auto:
     owed, and added to the next step's gradients."""
 
     def __init__(
-        self, quality: str, make: MakeReducer, parameters: ModelParameters, group: dist.ProcessGroup, threads: int, has_rules: bool
+        self,
+        quality: str,
+        make: MakeReducer,
+        parameters: ModelParameters,
+        group: dist.ProcessGroup,
+        *,
+        threads: int,
+        fewest_lanes: int,
+        has_rules: bool,
     ):
         self.quality = quality
         specs, self._limit = _QUALITIES[quality]
         # Where rules say what travels otherwise, these alone may be best.
         self.specs = ("none", *specs) if has_rules else specs
-        self._make, self._parameters, self._threads = make, parameters, threads
+        self._make, self._parameters = make, parameters
+        self._threads, self._fewest_lanes = threads, fewest_lanes
         self._cores = cores_of_worker(dist.get_world_size(group))
         self._reducers = {PLAIN: make(PLAIN)}
         self._is_first = dist.get_rank(group) == 0
@@ -215,6 +226,8 @@ class Auto:
             self.owed = _load(after, [(name, steps, mine[2], memory) for (name, steps, _, memory), mine in zip(kept, left, strict=True)])
             before.load_state([(name, steps, residual[:0], memory) for name, steps, residual, memory in before.state()])
         self._spec = spec
+        assert self._lanes is not None
+        self._lanes.use(next((prospect.lanes for prospect in self._search.prospects if prospect.spec == spec), None))
 
     def _drop(self, specs: list[str]) -> None:
         self._past = _sum([self._past, *(self._reducers.pop(spec).counters() for spec in specs)])
@@ -243,8 +256,8 @@ class Auto:
                 before = reducer.counters()
                 self._lanes.run(reducer.reduce(to_dlpack(values.clone()), self._sample.parameters, 0, self._loss_scale))
             found.append(self._prospect(spec, _sum([reducer.counters()], before), len(values)))
-        said = self._agree([number for one in found for number in (one.seconds, one.error, one.bits)])
-        agreed = [Prospect(spec, *said[3 * place : 3 * place + 3]) for place, spec in enumerate(self.specs)]
+        said = iter(self._agree([number for one in found for number in (one.seconds, one.error, one.bits, one.lanes)]))
+        agreed = [Prospect(spec, next(said), next(said), next(said), int(next(said))) for spec in self.specs]
         return [replace(prospect, is_allowed=prospect.error <= self._limit) for prospect in agreed]
 
     def _prospect(self, spec: str, spent: dict[str, Any], elements: int) -> Prospect:
@@ -252,10 +265,16 @@ class Auto:
         link = self._reducers[PLAIN].link
         assert link is not None and self._lanes is not None
         idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
+        codec = spent["encode_seconds"] + spent["decode_seconds"]
+        scale = sum(count for _, count in watched.ready) / elements
+        lanes = _native.choose_lanes(
+            scale * codec, scale * spent["traffic_bytes"] / link[0], buckets=max(1, len(watched.ready)), most=len(self._lanes)
+        )
+        lanes = max(lanes, self._fewest_lanes)
         seconds = _native.predict_step(
             compute_seconds=watched.computed,
             hidden=min(1.0, idle / self._threads),
-            lanes=len(self._lanes),
+            lanes=lanes,
             link=link,
             buckets=[
                 (
@@ -269,7 +288,7 @@ class Auto:
             ],
         )
         error = spent["error_energy"] / spent["measured_energy"] if spent["measured_energy"] else 0.0
-        return Prospect(spec, seconds, error, 8 * spent["payload_bytes"] / elements)
+        return Prospect(spec, seconds, error, 8 * spent["payload_bytes"] / elements, lanes)
 
 
 def _load(reducer: _native.Reducer, rows: list[Row]) -> dict[int, torch.Tensor]:

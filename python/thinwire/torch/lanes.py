@@ -185,10 +185,15 @@ class Lanes:
         self.failure = Failure()
         self.plain_sums = plain_sums
         self._lanes: list[Lane] = []
+        self._used: int | None = None
         self.failure.lanes = self._lanes
 
     def __len__(self) -> int:
         return len(self._lanes)
+
+    def use(self, count: int | None) -> None:
+        """No more than the first so many, or all; the same on all workers, when no bucket is on its way."""
+        self._used = count
 
     def grow(self, groups: LaneGroups, count: int) -> None:
         """To so many, before the first bucket; by all workers together."""
@@ -212,7 +217,7 @@ class Lanes:
 
     def submit(self, index: int, job: BucketJob) -> None:
         """Bucket ``index`` goes to the same lane on every worker."""
-        self._lanes[index % len(self._lanes)].submit(job)
+        self._lanes[index % (self._used or len(self._lanes))].submit(job)
 
     def close(self) -> None:
         for lane in self._lanes:

@@ -39,6 +39,7 @@ class Prospect:
     seconds: float  # of a step, as the model predicts it
     error: float  # |encoded - decoded|^2 / |encoded|^2 of one step
     bits: float  # that a worker sends for an element
+    lanes: int = 1  # by which it goes best
     is_allowed: bool = True
 
 
