@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -66,7 +67,20 @@ def table(cells: list[dict]) -> str:
     verdicts = [judged(cell) for cell in cells]
     near = sum(verdict["to_best"] <= _NEAR for verdict in verdicts)
     slower = sum(verdict["to_plain"] > 1 for verdict in verdicts)
-    return "\n".join([*lines, "", f"milliseconds; within {100 * _NEAR - 100:.0f} % of the best in {near} of {len(cells)} cells, slower than the slower plain in {slower}"])
+    errors = model_errors(cells)
+    return "\n".join([*lines, "", f"milliseconds; within {100 * _NEAR - 100:.0f} % of the best in {near} of {len(cells)} cells, slower than the slower plain in {slower}",
+                      f"the model: off by {100 * statistics.median(errors):.0f} % in the median of {len(errors)} predictions, at worst by {100 * errors[-1]:.0f} %"])
+
+
+def model_errors(cells: list[dict]) -> list[float]:
+    """By how much what was predicted differs from what was measured later, as a share of that, for each spec that is both."""
+    errors = []
+    for cell in cells:
+        for prospect in cell["auto"][_AUTO]["prospects"]:
+            measured = cell["seconds"].get(prospect["spec"], cell["seconds"].get(f"thinwire:{prospect['spec']}"))
+            if measured is not None:
+                errors.append(abs(prospect["seconds"] - measured) / measured)
+    return sorted(errors)
 
 
 def _line(cell: dict) -> str:
