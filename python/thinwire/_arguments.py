@@ -46,11 +46,10 @@ def checked_spec(spec: str) -> str:
 
 def quality_of(spec: str) -> str | None:
     """Of "auto", which thinwire.torch.attach() takes for a spec, or "auto:quality=..."; None for other specs. Raises ArgumentError."""
-    name, _, given = spec.partition(":")
-    if name != "auto":
+    if spec.partition(":")[0] != "auto":
         return None
-    quality = given.removeprefix("quality=") if given else "safe"
-    if quality not in QUALITIES or (given and not given.startswith("quality=")):
+    quality = "safe" if spec == "auto" else spec.removeprefix("auto:quality=")
+    if quality not in QUALITIES:
         raise ArgumentError(f"{spec!r}; allowed: auto, or auto:quality= with one of {', '.join(QUALITIES)}")
     return quality
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from small_models import WIDTH, Mixed, backward, batch, ddp, gradients, layers, train
 from test_torch_hook import OPTIONS
+from test_torch_types import Wide
 from thinwire import ArgumentError, StateError
 from torch import nn
 from worker_pool import pool
@@ -30,15 +31,15 @@ class Script:
     def __init__(self, attachment, seconds):
         self.attachment, self.seconds = attachment, seconds
         self.specs = []
-        end_step = attachment._auto.end_step
+        search_on = attachment._auto.search_on
 
         def played(step):
             self.specs.append(attachment.spec)
             if step.seconds is not None:
                 step.seconds = step.computed = self.taken_by(attachment.spec)
-            end_step(step)
+            search_on(step)
 
-        attachment._auto.end_step = played
+        attachment._auto.search_on = played
         attachment._auto._prospect, prospect = self.predicted, attachment._auto._prospect
         self.prospect = prospect
 
@@ -152,9 +153,9 @@ def check_owed_goes_out():
     assert attachment.spec == CASQ
     attachment._settle()
     attachment._last_step = None  # of which the search is not told any more
-    attachment._auto._go_over("plain")
+    attachment._auto._search.keep("plain")
+    attachment._auto._leave(CASQ)
     attachment._reducer = attachment._auto.reducer
-    attachment._auto._search._decide("plain")
     owed = {name: state["residual"].clone() for name, state in attachment.state_dict(all_ranks=False)["parameters"].items()}
     assert owed["0.weight"].norm() > 0
     model.zero_grad()
@@ -169,6 +170,7 @@ def check_owed_goes_out():
     run(model, attachment, 1, first=70)
     for name, parameter in model.module.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name] / dist.get_world_size(), rtol=1e-4, atol=1e-6)
+    assert not any(state["residual"].numel() for state in attachment.state_dict(all_ranks=False)["parameters"].values())
     run(model, attachment, 1, first=71)
     assert not attachment._auto.owed and attachment._auto.is_plain
     attachment.close()
@@ -279,6 +281,11 @@ def check_mixed_types():
     until(model, attachment, "decided")
     run(model, attachment, 2, 60)
     attachment.close()
+    wide_types, plain = ddp(Wide()), ddp(Wide())  # a double and a complex parameter
+    attachment, _ = attached(wide_types)
+    for mine, theirs in zip(train(wide_types, 8, dist.get_rank()), train(plain, 8, dist.get_rank()), strict=True):
+        assert torch.equal(mine, theirs)
+    attachment.close()
     doubles = ddp(layers(torch.float64))
     attachment, _ = attached(doubles)
     for step in range(12):
@@ -361,16 +368,35 @@ def test_refuses_what_it_does_not_know():
     pool(2).run(check_refusals)
 
 
-def check_alone():
+def check_saving():
+    model = ddp(wide())
+    attachment, _ = attached(model)
+    until(model, attachment, "decided")
+    run(model, attachment, 2, 60)
+    state = attachment.state_dict(all_ranks=True)
+    attachment.close()
+    return attachment.spec, state
+
+
+def check_alone(spec, state):
+    """What it cannot use it keeps."""
     model = ddp(wide())
     attachment = thinwire.torch.attach(model, "auto")
-    run(model, attachment, 3)
-    assert attachment.stats()["steps"] == 3
+    run(model, attachment, 60)
+    assert attachment.stats()["steps"] == 60 and attachment.spec == "plain"
+    assert "auto" in str(attachment)
+    attachment.load_state_dict(state)
+    run(model, attachment, 30)
+    again = attachment.state_dict()
+    assert attachment.spec == spec == again["auto"]["spec"]
+    means = [sum(rank["parameters"]["0.weight"]["residual"] for rank in state["ranks"]) / 2, again["parameters"]["0.weight"]["residual"]]
+    torch.testing.assert_close(*means)
     attachment.close()
 
 
 def test_a_worker_alone_is_left_alone():
-    pool(1).run(check_alone)
+    saved = pool(2).run(check_saving)
+    pool(1).run(check_alone, *saved[0])
 
 
 def check_log():

@@ -79,12 +79,14 @@ def attach(
         parameters = ModelParameters(ddp_model.module, getattr(ddp_model, "parameters_to_ignore", set()))
         measure_every = checked_whole("measure_every", measure_every, 0)
 
+        all_rules = rules if quality is None else with_plain_types(rules, parameters)
+
         def make(spec: str, link: Link | None = None, *, measures: bool = False) -> _native.Reducer:
             return make_reducer(
                 parameters,
                 group,
                 "none" if spec == PLAIN else spec,
-                None if spec == PLAIN else rules if quality is None else with_plain_types(rules, parameters),
+                None if spec == PLAIN else all_rules,
                 small_uncompressed=bool(small_uncompressed),
                 seed=seed,
                 lanes=lanes or MOST,
@@ -115,7 +117,7 @@ def attach(
             made_lanes.grow(groups, MOST if bucket_count(ddp_model, parameters) > FEWEST else FEWEST)
         elif world_size > 1 and lanes is None:
             made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
-        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto if world_size > 1 else None)
+        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto)
         slot.fill(ddp_model, attachment)
     except BaseException:
         made_lanes.close()

@@ -17,8 +17,9 @@ from thinwire.torch import checkpoint
 from thinwire.torch.auto import Auto
 from thinwire.torch.averager import Averager
 from thinwire.torch.hook_slot import slot_of
-from thinwire.torch.lanes import BucketJob, Lanes, peer_error
+from thinwire.torch.lanes import BucketJob, Lanes, new_future, peer_error
 from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.search import PLAIN
 from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 from thinwire.torch.step_clock import StepClock, TimedStep
 
@@ -58,7 +59,7 @@ class Attachment(Averager):
         self._auto = auto
         if auto is not None:
             auto.start(lanes)
-        # What ends it, what DDP waits for, and the bucket. A callback of the first that sets the second would cost the backward pass time.
+        # What ends it, what DDP waits for, and the bucket. A callback of the first that sets the second would take the backward pass time.
         self._plain_sums_under_way: list[tuple[Any, Future, torch.Tensor]] = []
         self._clock = StepClock(parameters.any_on_device)
         self._last_step: TimedStep | None = None  # that was begun, of which the search is told when the next one begins
@@ -101,13 +102,17 @@ class Attachment(Averager):
             else:
                 buffer.div_(self._world_size)
                 work = group.allreduce([buffer], dist.AllreduceOptions())
-                future = _future(buffer)
+                future = new_future(buffer)
         except RuntimeError as error:  # told at the end of the backward pass: DDP cannot bear a hook that raises
             self._lanes.failure.set(peer_error("all-reduce", error))
             work = future = _done(buffer)
         self._lanes.plain_sums.count(buffer.numel(), buffer.numel() * buffer.element_size())
         self._plain_sums_under_way.append((work, future, buffer))
         return future
+
+    @property
+    def _canonical_spec(self) -> str:
+        return "none" if self.spec == PLAIN else super()._canonical_spec
 
     @property
     def spec(self) -> str:
@@ -173,7 +178,7 @@ class Attachment(Averager):
         self._settle()
         self._loss_scale = self._scaler.get_scale() if self._scaler is not None else 1.0
         self._jobs = []
-        if self._auto is not None:
+        if self._auto is not None and self._world_size > 1:
             self._search_on(self._auto)
         self._backward = backward
         self._reducer.begin_step()
@@ -184,7 +189,7 @@ class Attachment(Averager):
     def _search_on(self, auto: Auto) -> None:
         """When all workers begin a step, so that they search alike even where one of them did not finish the last one."""
         if self._last_step is not None:
-            auto.end_step(self._last_step)
+            auto.search_on(self._last_step)
             self._reducer = auto.reducer
         self._last_step = TimedStep()
         auto.begin_step(self._loss_scale)
@@ -204,7 +209,7 @@ class Attachment(Averager):
             self._void_means(jobs)
         self._steps += 1
         if self._auto is not None:
-            self._last_step = self._clock.end(exactly=not self._auto.is_decided, committed=committed)
+            self._last_step = self._clock.end(exactly=not self._auto.is_decided)
 
     def _wait_for_buckets(self) -> None:
         for job in self._jobs:
@@ -221,6 +226,8 @@ class Attachment(Averager):
         """Commits what the step has changed, or drops it. No lane is at work on it."""
         self._backward = None
         committed = self._reducer.end_step()
+        if self._auto is not None:
+            self._auto.settle(committed)
         for job in self._jobs:
             if job.sparse is not None:
                 job.sparse.release(committed)
@@ -273,11 +280,7 @@ class Attachment(Averager):
             self._end_step()
 
 
-def _future(bucket: torch.Tensor) -> Future:
-    return torch.futures.Future(devices=[] if bucket.device.type == "cpu" else [bucket.device])
-
-
 def _done(bucket: torch.Tensor) -> Future:
-    future = _future(bucket)
+    future = new_future(bucket)
     future.set_result(bucket)
     return future

@@ -33,7 +33,7 @@ _SAFE = ("bf16", *(f"casq:{size},reduce={way}" for size in ("bits=4", "bits=2", 
 _FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("rate=0.25", "rate=0.1") for way in _WAYS))
 # By quality: what may be tried, and how much of a gradient's energy may be left in the residual. Of networks for images `casq:bits=2` and
 # `casq:rate=0.5` leave 0.17 to 0.31, and train to plain's accuracy within the noise of seeds (README, docs/rate.md); of a language model
-# `casq:bits=2` leaves 0.47.
+# `casq:bits=2` leaves 0.47 to 0.56 (docs/auto.md).
 _QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.35), (_FAST, 0.7)], strict=True))
 _SAMPLE = 2**21  # elements, on which prospects are tried
 
@@ -95,8 +95,8 @@ class Auto:
         self._is_first = dist.get_rank(group) == 0
         self._past: dict[str, Any] = {}  # counters of reducers that are gone
         self.owed: dict[int, torch.Tensor] = {}  # by parameter
+        self._paid: set[int] = set()  # of these, what is on its way in the step at hand
         self._search = Search(self._agree, self._prospects)
-        self._spec = PLAIN
         self._lanes: Lanes | None = None
         self._sample = Sample()
         self._watched: list[TimedStep] = []
@@ -107,12 +107,12 @@ class Auto:
 
     @property
     def reducer(self) -> _native.Reducer:
-        return self._reducers[self._spec]
+        return self._reducers[self.spec]
 
     @property
     def spec(self) -> str:
         """Of the step at hand; "plain": all-reduce, as DDP does without a hook."""
-        return self._spec
+        return self._search.spec
 
     @property
     def is_decided(self) -> bool:
@@ -121,7 +121,7 @@ class Auto:
     @property
     def is_plain(self) -> bool:
         """Whether buckets are all-reduced as if thinwire was not there."""
-        return self._spec == PLAIN and not self.owed
+        return self.spec == PLAIN and not self.owed
 
     def begin_step(self, loss_scale: float) -> None:
         """With a backward pass's first bucket."""
@@ -141,22 +141,28 @@ class Auto:
             end = begin + self._parameters.elements[index]
             if index in self.owed:
                 bucket[begin:end] += (self.owed[index] * self._loss_scale).to(bucket.device, bucket.dtype)
+                self._paid.add(index)
             begin = end
 
-    def end_step(self, step: TimedStep) -> None:
-        """Of a step that all workers have begun, and that may have failed; before they begin another one. Afterwards ``reducer`` is the
+    def settle(self, committed: bool) -> None:
+        """What was added to the step's gradients is owed no more, if the step was committed."""
+        if committed:
+            for index in self._paid:
+                del self.owed[index]
+        self._paid.clear()
+
+    def search_on(self, step: TimedStep) -> None:
+        """After a step that all workers have begun, and that may have failed; before they begin another one. Afterwards ``reducer`` is the
         next one's."""
-        if step.committed:
-            self.owed = {}
         if self._search.counts and step.seconds is not None:
             self._watched.append(step)
-        was_decided = self.is_decided
+        before, was_decided = self.spec, self.is_decided
         self._search.end_step(step.seconds, step.waiting)
-        if self._search.spec != self._spec:
-            self._go_over(self._search.spec)
+        if self.spec != before:
+            self._leave(before)
         if self.is_decided and not was_decided:
             self._watched, self._sample = [], Sample()
-            self._drop([spec for spec in self._reducers if spec not in (PLAIN, self._spec)])
+            self._drop([spec for spec in self._reducers if spec not in (PLAIN, self.spec)])
             if self._is_first:
                 _log.info("%s", self)
 
@@ -170,7 +176,7 @@ class Auto:
         return {
             "quality": self.quality,
             "phase": search.phase.value,
-            "spec": self._spec,
+            "spec": self.spec,
             "searches": search.searches,
             "seconds": dict(search.measured),
             "prospects": [vars(prospect) for prospect in search.prospects],
@@ -180,54 +186,57 @@ class Auto:
         """A few lines: what it found, and what it does."""
         search = self._search
         if search.phase is not Phase.KEEP:
-            return f"auto:quality={self.quality} is {search.phase.value}, at the moment by {self._spec}"
-        lines = [f"auto:quality={self.quality} has decided for {self._spec}"]
+            return f"auto:quality={self.quality} is {search.phase.value}, at the moment by {self.spec}"
+        lines = [f"auto:quality={self.quality} has decided for {self.spec}"]
         if PLAIN in search.measured:
             lines.append(f"  {'spec':<36}{'predicted':>10}{'measured':>10}{'bits':>7}{'error':>8}")
             lines.append(f"  {PLAIN:<36}{'-':>10}{_milliseconds(search.measured[PLAIN]):>10}{32:>7}{0:>8}")
         for prospect in search.prospects:
-            measured = _milliseconds(search.measured.get(prospect.spec))
-            lines.append(f"  {prospect.spec:<36}{_milliseconds(prospect.seconds):>10}{measured:>10}{prospect.bits:>7.2f}{prospect.error:>8.3f}"
-                         + ("" if prospect.is_allowed else "  too lossy"))
+            predicted, measured = _milliseconds(prospect.seconds), _milliseconds(search.measured.get(prospect.spec))
+            line = f"  {prospect.spec:<36}{predicted:>10}{measured:>10}{prospect.bits:>7.2f}{prospect.error:>8.3f}"
+            lines.append(line + ("" if prospect.is_allowed else "  too lossy"))
         return "\n".join(lines)
 
     def rows(self) -> list[Row]:
         """What is to be saved, with what is owed among the residuals."""
-        return [
-            (name, steps, self.owed[index].numpy() if index in self.owed else residual, memory)
-            for index, (name, steps, residual, memory) in enumerate(self.reducer.state())
-        ]
+        return self._rows_of(self.reducer)
 
     def state(self) -> dict[str, Any]:
         """The same on all workers."""
-        return {"spec": self._spec, "decided": self.is_decided, "link": self._reducers[PLAIN].link}
+        assert self._lanes is not None
+        return {"spec": self.spec, "decided": self.is_decided, "link": self._reducers[PLAIN].link, "lanes": self._lanes.used}
 
     def load(self, state: dict[str, Any], rows: list[Row]) -> None:
         """What state() and rows() were. Raises StateError or ArgumentError, and changes nothing."""
+        assert self._lanes is not None
         spec = state["spec"]
-        reducer = self._make(spec, state["link"])
-        self.owed = _load(reducer, rows)
+        reducers = {PLAIN: self._make(PLAIN, state["link"])} | {spec: self._make(spec, state["link"])}
+        self.owed = _load(reducers[spec], rows)
         self._drop(list(self._reducers))
-        self._reducers = {PLAIN: self._make(PLAIN, state["link"])} | {spec: reducer}
-        self._spec = spec
+        self._reducers = reducers
         self._search = Search(self._agree, self._prospects)
         if state["decided"]:
             self._search.keep(spec)
-        else:
-            self._go_over(PLAIN)
+            self._lanes.use(state["lanes"])
+        elif spec != self.spec:
+            self._leave(spec)
 
-    def _go_over(self, spec: str) -> None:
-        if spec not in self._reducers:
-            self._reducers[spec] = self._make(spec, self._reducers[PLAIN].link)
-        before, after = self.reducer, self._reducers[spec]
-        if after is not before:
-            left = self.rows()
-            kept = after.state()
-            self.owed = _load(after, [(name, steps, mine[2], memory) for (name, steps, _, memory), mine in zip(kept, left, strict=True)])
-            before.load_state([(name, steps, residual[:0], memory) for name, steps, residual, memory in before.state()])
-        self._spec = spec
+    def _rows_of(self, reducer: _native.Reducer) -> list[Row]:
+        return [
+            (name, steps, self.owed[index].numpy() if index in self.owed else residual, memory)
+            for index, (name, steps, residual, memory) in enumerate(reducer.state())
+        ]
+
+    def _leave(self, spec: str) -> None:
+        """For the one that is at work now."""
+        if self.spec not in self._reducers:
+            self._reducers[self.spec] = self._make(self.spec, self._reducers[PLAIN].link)
+        before, after = self._reducers[spec], self.reducer
+        rows = zip(after.state(), self._rows_of(before), strict=True)
+        self.owed = _load(after, [(name, steps, left[2], memory) for (name, steps, _, memory), left in rows])
+        before.load_state([(name, steps, residual[:0], memory) for name, steps, residual, memory in before.state()])
         assert self._lanes is not None
-        self._lanes.use(next((prospect.lanes for prospect in self._search.prospects if prospect.spec == spec), None))
+        self._lanes.use(next((prospect.lanes for prospect in self._search.prospects if prospect.spec == self.spec), None))
 
     def _drop(self, specs: list[str]) -> None:
         self._past = _sum([self._past, *(self._reducers.pop(spec).counters() for spec in specs)])
@@ -237,8 +246,8 @@ class Auto:
         return self._lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
 
     def _prospects(self) -> list[Prospect] | None:
-        """By an exchange of the sample for each spec. All workers together. None: the backward pass has failed, or the sample is not finite,
-        as under a loss scale that is still too large."""
+        """By an exchange of the sample for each spec. All workers together. None: the backward pass has failed, or the sample is not
+        finite, as under a loss scale that is still too large."""
         assert self._lanes is not None
         plain = self._reducers[PLAIN]
         values = torch.cat(self._sample.parts) if self._sample.parts else torch.empty(0)

@@ -10,7 +10,6 @@ from thinwire.torch import checkpoint, statistics
 from thinwire.torch.all_ranks_state import AllRanksState
 from thinwire.torch.lanes import Lanes
 from thinwire.torch.model_parameters import ModelParameters
-from thinwire.torch.search import PLAIN
 
 _Own = TypeVar("_Own", bound="Averager")
 
@@ -58,13 +57,16 @@ class Averager:
         """By which all travels that no rule names and that is not small."""
         return self._spec
 
+    @property
+    def _canonical_spec(self) -> str:
+        return _native.canonical_spec(self.spec)
+
     def stats(self) -> dict[str, Any]:
         """This worker's figures since the beginning of this run."""
         return statistics.figures(self._lanes.plain_sums.added_to(self._counters()), self._steps)
 
     def __str__(self) -> str:
-        own = "none" if self.spec == PLAIN else _native.canonical_spec(self.spec)
-        others = sorted(set(self._reducer.compressors) - {own})
+        others = sorted(set(self._reducer.compressors) - {self._canonical_spec})
         specs = ", ".join([self.spec, *others])
         return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {specs}", self.stats())
 

@@ -41,11 +41,10 @@ class BucketJob:
 
     def __post_init__(self) -> None:
         self.ready = ready_event(self.bucket)
-        devices = [] if self.bucket.device.type == "cpu" else [self.bucket.device]
         self._at_work = threading.Lock()  # held until it is done; an Event takes several times as long to make
         self._at_work.acquire()
         # What DDP waits for in C++. Of errors it tells nothing: the backward pass ends with check().
-        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+        self.future = new_future(self.bucket)
 
     def wait(self) -> None:
         """Until it is done, well or badly."""
@@ -185,7 +184,7 @@ class Lanes:
         self.failure = Failure()
         self.plain_sums = plain_sums
         self._lanes: list[Lane] = []
-        self._used: int | None = None
+        self.used: int | None = None  # see use()
         self.failure.lanes = self._lanes
 
     def __len__(self) -> int:
@@ -193,7 +192,7 @@ class Lanes:
 
     def use(self, count: int | None) -> None:
         """No more than the first so many, or all; the same on all workers, when no bucket is on its way."""
-        self._used = count
+        self.used = count
 
     def grow(self, groups: LaneGroups, count: int) -> None:
         """To so many, before the first bucket; by all workers together."""
@@ -217,11 +216,17 @@ class Lanes:
 
     def submit(self, index: int, job: BucketJob) -> None:
         """Bucket ``index`` goes to the same lane on every worker."""
-        self._lanes[index % (self._used or len(self._lanes))].submit(job)
+        used = len(self._lanes) if self.used is None else min(self.used, len(self._lanes))
+        self._lanes[index % used].submit(job)
 
     def close(self) -> None:
         for lane in self._lanes:
             lane.close()
+
+
+def new_future(bucket: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """Whose result will be on the bucket's device."""
+    return torch.futures.Future(devices=[] if bucket.device.type == "cpu" else [bucket.device])
 
 
 def is_finite(bucket: torch.Tensor) -> bool:

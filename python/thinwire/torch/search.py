@@ -14,7 +14,7 @@ _TRIED = 2  # of those that the model likes best
 _TURN = 4  # steps, of which the first, in which clusters are trained and memory is touched, does not count
 _ROUNDS = 3
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
-_HOPELESS = (1.6, 1.2)  # slower than the best one by this much after the first round, in which plain was not tried beside it, and after others
+_HOPELESS = (1.6, 1.2)  # slower than the best by as much: after the first round, in which plain has no turn, and after others
 _WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, may win by noise alone, and is not worth an error
 _WINDOW_STEPS = 25
 _WINDOW_SECONDS = 2.0  # the workers compare figures once in a window, which should cost next to nothing
@@ -46,8 +46,8 @@ class Prospect:
 class Search:
     """Watches plain steps, tries what the model likes best against plain, in turns, and keeps what is fastest; and looks again when steps
     change lastingly. All workers decide alike, since they decide by what ``agree`` returns: the greatest of all workers' numbers, one by
-    one. ``prospects`` is asked when steps have been watched, and returns the same on all workers: None where it has seen no gradients that tell
-    anything, and wants to be asked again."""
+    one. ``prospects`` is asked when steps have been watched, and returns the same on all workers: None where it has seen no gradients
+    that tell anything, and wants to be asked again."""
 
     def __init__(
         self,
@@ -59,10 +59,6 @@ class Search:
         self.measured: dict[str, float] = {}  # seconds of a step, by spec
         self.searches = 0  # begun
         self._watch()
-
-    def keep(self, spec: str) -> None:
-        """Takes it as decided, as in an earlier run. It is looked at again when steps change, not before."""
-        self._decide(spec)
 
     @property
     def wants_sample(self) -> bool:
@@ -107,7 +103,7 @@ class Search:
         hopeful = [one.spec for one in self.prospects if one.is_allowed and one.seconds < _HOPEFUL * self.measured[PLAIN]]
         self._contenders = [PLAIN, *hopeful[:_TRIED]]
         if len(self._contenders) == 1:
-            self._decide(PLAIN)
+            self.keep(PLAIN)
             return
         self.phase, self._round = Phase.TRY, 0
         self._lost: set[str] = set()  # that were not faster than plain in a round in which both had a turn
@@ -142,13 +138,15 @@ class Search:
         if len(self._contenders) > 1 and self._round < _ROUNDS:
             self._begin_round(self._contenders)
             return
-        winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= _WORTHWHILE * self.measured[PLAIN]]
-        self._decide(min(winners, key=self.measured.__getitem__, default=PLAIN))
+        enough = _WORTHWHILE * self.measured[PLAIN]
+        winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= enough]
+        self.keep(min(winners, key=self.measured.__getitem__, default=PLAIN))
 
     def _agreed_medians(self, taken: dict[str, list[float]]) -> list[float]:
         return self._agree([median(its) if its else 0.0 for its in taken.values()])
 
-    def _decide(self, spec: str) -> None:
+    def keep(self, spec: str) -> None:
+        """Until steps change. Also for what was decided in an earlier run."""
         self.phase, self.spec = Phase.KEEP, spec
         self._step = 0
         self._window = _WINDOW_STEPS  # until it is known how long a step takes

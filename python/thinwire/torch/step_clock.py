@@ -17,7 +17,6 @@ class TimedStep:
     computed: float = math.nan  # seconds until the backward pass is over, but for buckets on their way
     processor: float = math.nan  # seconds of all the process's threads, until then
     seconds: float | None = None  # until its means are there; None: it has not ended, or its beginning is not known
-    committed: bool = False
 
     @property
     def waiting(self) -> float:
@@ -43,12 +42,11 @@ class StepClock:
         self.step.computed = time.perf_counter() - self.step.begin
         self.step.processor = time.process_time() - self.step.processor_begin
 
-    def end(self, exactly: bool, committed: bool) -> TimedStep:
+    def end(self, exactly: bool) -> TimedStep:
         """Its means are there; the next step begins."""
         if exactly and self._on_device:
             torch.cuda.synchronize()
         now, step = time.perf_counter(), self.step
         step.seconds = None if math.isnan(step.begin) else now - step.begin
-        step.committed = committed
         self.step = TimedStep(begin=now, processor_begin=time.process_time())
         return step
