@@ -51,14 +51,14 @@ def main() -> int:
 
 
 def judged(cell: dict) -> dict:
-    """The best spec of those that were measured and are not too lossy for this model, what auto took, how far it is from the best, and from
-    the slower of both plain ones."""
+    """The best spec of those that were measured and are not too lossy for this model, what auto took, how far it is from the best,
+    and from the slower of both plain ones."""
     seconds = cell["seconds"]
     too_lossy = {_main(prospect["spec"]) for prospect in cell["auto"][_AUTO]["prospects"] if not prospect["is_allowed"]}
     best = min((spec for spec in seconds if spec != _AUTO and _main(spec) not in too_lossy), key=seconds.get)
     plain = [seconds[_PLAIN], seconds[_AGAIN]]
-    return {"best": best, "took": cell["auto"][_AUTO]["spec"], "to_best": seconds[_AUTO] / seconds[best], "to_plain": seconds[_AUTO] / max(plain),
-            "noise": max(plain) / min(plain)}
+    return {"best": best, "took": cell["auto"][_AUTO]["spec"], "noise": max(plain) / min(plain),
+            "to_best": seconds[_AUTO] / seconds[best], "to_plain": seconds[_AUTO] / max(plain)}
 
 
 def table(cells: list[dict]) -> str:
@@ -68,8 +68,10 @@ def table(cells: list[dict]) -> str:
     near = sum(verdict["to_best"] <= _NEAR for verdict in verdicts)
     slower = sum(verdict["to_plain"] > 1 for verdict in verdicts)
     errors = model_errors(cells)
-    return "\n".join([*lines, "", f"milliseconds; within {100 * _NEAR - 100:.0f} % of the best in {near} of {len(cells)} cells, slower than the slower plain in {slower}",
-                      f"the model: off by {100 * statistics.median(errors):.0f} % in the median of {len(errors)} predictions, at worst by {100 * errors[-1]:.0f} %"])
+    of_auto = f"within {100 * _NEAR - 100:.0f} % of the best in {near} of {len(cells)} cells, slower than the slower plain in {slower}"
+    median, worst = 100 * statistics.median(errors), 100 * errors[-1]
+    of_model = f"off by {median:.0f} % in the median of {len(errors)} predictions, at worst by {worst:.0f} %"
+    return "\n".join([*lines, "", f"milliseconds; {of_auto}", f"the model: {of_model}"])
 
 
 def model_errors(cells: list[dict]) -> list[float]:

@@ -50,7 +50,7 @@ class _Words(nn.Module):
 
 
 class Task:
-    """A model's training: batches of real data, the same for every spec, others on every worker."""
+    """A model's training, on batches of real data, others in every step and on every worker."""
 
     def __init__(self, size: str) -> None:
         self.size = size

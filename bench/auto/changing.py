@@ -41,7 +41,8 @@ def main() -> int:
                 net.change(links[done // arguments.steps])
 
         steps = workers.run(net, "bench.auto.changing", {"size": arguments.size, "steps": arguments.steps * len(links)}, see)
-    phases = [_phase(link.name, steps[begin : begin + arguments.steps]) for link, begin in zip(links, range(0, len(steps), arguments.steps))]
+    begins = range(0, len(steps), arguments.steps)
+    phases = [_phase(link.name, steps[begin : begin + arguments.steps]) for link, begin in zip(links, begins)]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"size": arguments.size, "phases": phases}, indent=1) + "\n")
     print(f"{'link':<10}{'by':<28}{'ms a step':>10}  {'decided after':>14}")

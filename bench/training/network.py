@@ -141,16 +141,14 @@ class Namespaces:
     def change(self, link: Link) -> None:
         """While workers are at work."""
         was_shaped, self.link = self.link.shaped, link
-        for namespace, interface in self._ends():
-            if was_shaped:
-                _run("tc", "-n", namespace, "qdisc", "del", "dev", interface, "root")
-            self._shape(namespace, interface)
-
-    def _ends(self) -> list[tuple[str, str]]:
-        """Of all veth pairs: namespace and interface."""
-        return [end for rank in range(self.workers) for end in self._ends_of(rank)]
+        for rank in range(self.workers):
+            for namespace, interface in self._ends_of(rank):
+                if was_shaped:
+                    _run("tc", "-n", namespace, "qdisc", "del", "dev", interface, "root")
+                self._shape(namespace, interface)
 
     def _ends_of(self, rank: int) -> list[tuple[str, str]]:
+        """Of a worker's veth pair: namespace and interface."""
         return [(self.namespace(rank), WORKER_INTERFACE), (self._bridge, f"w{rank}")]
 
     def _make_bridge(self) -> None:

@@ -176,14 +176,21 @@ std::vector<bool> keeps_residuals_of(const Reducer& reducer) {
 // (ready, encode, decode, rounds, bytes)
 using BucketRow = std::tuple<double, double, double, double, double>;
 
-double predict(double compute_seconds, double hidden, int lanes, const std::tuple<double, double>& link, const std::vector<BucketRow>& rows) {
+double predict(double compute_seconds, double hidden, int lanes, const std::tuple<double, double>& link,
+               const std::vector<BucketRow>& rows) {
   if (lanes < 1) throw ArgumentError("lanes = " + std::to_string(lanes) + "; allowed: 1 or more");
-  if (!(std::get<0>(link) > 0)) throw ArgumentError("link = " + std::to_string(std::get<0>(link)) + " bytes a second; allowed: more than 0");
+  const auto [bytes_per_second, round_seconds] = link;
+  if (!(bytes_per_second > 0))
+    throw ArgumentError("link = " + std::to_string(bytes_per_second) + " bytes a second; allowed: more than 0");
   std::vector<BucketCost> buckets;
   for (const auto& [ready, encode, decode, rounds, bytes] : rows)
-    buckets.push_back({.ready_seconds = ready, .encode_seconds = encode, .decode_seconds = decode, .rounds = static_cast<int>(rounds), .bytes = bytes});
+    buckets.push_back({.ready_seconds = ready,
+                       .encode_seconds = encode,
+                       .decode_seconds = decode,
+                       .rounds = static_cast<int>(rounds),
+                       .bytes = bytes});
   const StepCost step = {.compute_seconds = compute_seconds, .hidden = hidden, .lanes = lanes,
-                         .link = {.bytes_per_second = std::get<0>(link), .round_seconds = std::get<1>(link)}};
+                         .link = {.bytes_per_second = bytes_per_second, .round_seconds = round_seconds}};
   return predict_step(step, buckets).seconds;
 }
 
@@ -222,9 +229,13 @@ void bind_reducer(nb::module_& module) {
              nb::arg("codec_seconds"), nb::arg("wire_seconds"), nb::arg("buckets"), nb::arg("most"),
              "How many buckets to have on their way at once, at most `most`, by what one lane takes for all of them.");
 
+  module.def("is_small", [](std::vector<std::int64_t> shape) { return is_small({"", std::move(shape)}); }, nb::arg("shape"),
+             "Whether a parameter of this shape is not worth compressing, and travels as it is unless a rule says otherwise.");
+
   module.def("predict_step", &predict, nb::kw_only(), nb::arg("compute_seconds"), nb::arg("hidden"), nb::arg("lanes"), nb::arg("link"),
              nb::arg("buckets"),
-             "Seconds of a step whose buckets, tuples (ready, encode, decode, rounds, bytes), travel over a link (bytes a second, seconds a round).");
+             "Seconds of a step whose buckets, tuples (ready, encode, decode, rounds, bytes), travel over a link (bytes a second, "
+             "seconds a round).");
 
   module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")

@@ -21,14 +21,18 @@ struct Event {
 class Simulation {
  public:
   Simulation(const StepCost& step, std::span<const BucketCost> buckets)
-      : step_(step), buckets_(buckets), lanes_(static_cast<std::size_t>(step.lanes)), is_ready_(buckets.size()), is_encoded_(buckets.size()), is_done_(buckets.size()) {}
+      : step_(step),
+        buckets_(buckets),
+        lanes_(static_cast<std::size_t>(step.lanes)),
+        is_ready_(buckets.size()),
+        is_encoded_(buckets.size()),
+        is_done_(buckets.size()) {}
 
   StepTime run() {
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) events_.push({ready(bucket), Stop::kReady, bucket});
-    double now = 0;
     while (!events_.empty()) {
       // Whatever happens at one time has happened before the codec goes on, as that delays what is not ready yet.
-      now = events_.top().seconds;
+      const double now = events_.top().seconds;
       while (!events_.empty() && events_.top().seconds <= now) {
         const Event event = events_.top();
         events_.pop();

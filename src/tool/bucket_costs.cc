@@ -22,7 +22,7 @@ class Group {
     for (int rank = 0; rank < trial.workers; ++rank)
       reducers_.push_back(std::make_unique<Reducer>(
           buckets.layout, ReducerOptions{.compressor = trial.compressor,
-                                         .small_uncompressed = trial.small_uncompressed,
+                                         .small_uncompressed = true,  // as in thinwire.torch
                                          .rank = rank,
                                          .world_size = trial.workers,
                                          .threads = trial.threads,

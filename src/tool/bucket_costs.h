@@ -16,7 +16,6 @@ struct BucketTrial {
   int workers = 2;
   int threads = 1;  // of each worker, that encode and decode
   Link link;        // that compressors choose by
-  bool small_uncompressed = false;
 };
 
 struct BucketCosts {

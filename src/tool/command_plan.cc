@@ -39,7 +39,6 @@ struct Options {
   int lanes = 4;
   int threads = 1;
   double hidden = 1;
-  bool small_uncompressed = false;
   std::vector<std::string> specs = {"bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
                                     "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
   bool json = false;
@@ -89,8 +88,7 @@ Row measure_row(const std::string& spec, const Sample& sample, const Link& link,
     measured.push_back(measure_buckets(sample.buckets, {.compressor = spec,
                                                         .workers = tried,
                                                         .threads = options.threads,
-                                                        .link = alike,
-                                                        .small_uncompressed = options.small_uncompressed}));
+                                                        .link = alike}));
   }
   BucketCosts& costs = measured.back();
   if (measured.size() > 1)
@@ -185,7 +183,6 @@ void print_json(const Plan& plan, const Options& options) {
                             {"hidden", plan.step.hidden},
                             {"lanes", plan.step.lanes},
                             {"threads", options.threads},
-                            {"small_uncompressed", options.small_uncompressed},
                             {"measured", {{"elements", plan.measured_elements}, {"workers", options.tried()}}},
                             {"rows", rows}}
                    .dump(2)
@@ -323,9 +320,6 @@ Command add_plan(CLI::App& tool) {
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
-  app->add_flag("--small-uncompressed", options->small_uncompressed,
-                "Small parameters travel as none, as in thinwire.torch")
-      ->needs("--layout");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
   app->footer(R"(Encoding and decoding are measured on this machine, by workers of this process that compute in
 turns; bytes and rounds are those that they count. Above 8 workers both follow from 4 and 8.
@@ -336,7 +330,6 @@ A model of the step (docs/plan.md) adds the network:
               ready from the last to the first, as in DDP, by their elements
   --hidden    1: codecs run on cores that the computation leaves idle, as beside a GPU; 0: the
               computation wants all cores, and every millisecond of codec delays it by one
-  --small-uncompressed  small: of fewer than two dimensions or 1,024 elements
 What is printed:
   bits        8 times the bytes that a worker sends in a step (traffic_bytes), by the element
   pays below  the rate of a link below which a step is shorter than with none

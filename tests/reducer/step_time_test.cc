@@ -75,7 +75,8 @@ class Ticking {
         link_busy_ = false;
         at_[sent_].arrives = now + buckets_[sent_].rounds * static_cast<long>(step_.link.round_seconds);
       }
-      if (done == buckets_.size() && static_cast<double>(computed_) >= step_.compute_seconds) return static_cast<double>(std::max(end, computed_at_));
+      if (done == buckets_.size() && static_cast<double>(computed_) >= step_.compute_seconds)
+        return static_cast<double>(std::max(end, computed_at_));
       // Who arrives where now.
       std::set<std::size_t> ready, received, released;
       for (std::size_t i = 0; i < buckets_.size(); ++i) {

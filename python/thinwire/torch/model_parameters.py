@@ -6,7 +6,7 @@ from glob import escape as glob_escape
 import torch
 from torch import nn
 
-from thinwire._native import ArgumentError
+from thinwire._native import ArgumentError, is_small
 
 REDUCERS_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
@@ -54,7 +54,7 @@ class ModelParameters:
 
     def is_small(self, index: int) -> bool:
         """Whether it is sent as it is unless a rule says otherwise."""
-        return len(self.layout[index][1]) < 2 or self.elements[index] < 1024
+        return is_small(self.layout[index][1])
 
     def suit_the_reducer(self, indices: list[int]) -> bool:
         """Whether it takes their type, which is the same for all parameters of a bucket."""
