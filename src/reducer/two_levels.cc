@@ -1,0 +1,182 @@
+#include "reducer/two_levels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "compressors/shared/message.h"
+#include "kernels/half.h"
+
+namespace thinwire {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool is_finite(const GradientSpan& values) {
+  if (values.is_float()) return kernels::scan(values.floats()).finite;
+  const std::span halves(reinterpret_cast<const std::uint16_t*>(values.bytes.data()), values.size());
+  return (values.type == ElementType::kBfloat16 ? kernels::scan_bf16(halves) : kernels::scan_fp16(halves)).finite;
+}
+
+// A stretch of the bucket, in one part.
+struct Stretch {
+  std::size_t entry = 0;
+  std::size_t part = 0;
+  std::uint64_t first = 0;     // element of the parameter
+  std::uint64_t elements = 0;  // at most a chunk's
+  std::size_t offset = 0;      // in its part's message
+};
+
+// The bucket as workers of a host send it to each other: a message for each of them, of the bucket's entries in their order. All are as
+// long as the longest; a worker that owns no part gets nothing that means anything.
+class HostMessages {
+ public:
+  explicit HostMessages(const TwoLevelReduction& reduction)
+      : reduction_(reduction), entries_(reduction.lane.whole), workers_(reduction.groups.members(Group::kWithinHost).size()) {
+    Scratch& scratch = reduction.lane.host_scratch;
+    scratch.reset();
+    stretches_ = scratch.take<Stretch>(count_stretches());
+    std::size_t next = 0;
+    for (std::size_t part = 0; part < reduction.parts.size(); ++part) {
+      std::size_t offset = 0;
+      for (std::size_t entry = 0; entry < entries_.size(); ++entry) {
+        const ParameterRange& range = range_of(part, entry);
+        const std::size_t element = element_bytes(entries_[entry].type);
+        for (std::uint64_t first = 0; first < range.elements; first += kChunkElements) {
+          const std::uint64_t count = std::min(kChunkElements, range.elements - first);
+          stretches_[next++] = {entry, part, range.first + first, count, offset + first * element};
+        }
+        offset = aligned(offset + range.elements * element);
+      }
+      bytes_ = std::max(bytes_, offset);
+    }
+    sent_ = scratch.take<std::byte>(bytes_ * workers_);
+    received_ = scratch.take<std::byte>(bytes_ * workers_);
+    std::ranges::fill(sent_, std::byte{});  // what lies between
+  }
+
+  std::span<std::byte> sent() const { return sent_; }
+  std::span<std::byte> received() const { return received_; }
+  // That this worker sends to all.
+  std::span<std::byte> own() const { return sent_.first(bytes_); }
+
+  void pack_gradients() const {
+    for_each([&](const Stretch& stretch) {
+      const auto from = gradient(stretch).bytes;
+      std::memcpy(sent_.data() + stretch.part * bytes_ + stretch.offset, from.data(), from.size());
+    });
+  }
+
+  // This worker's part <- weight times the sum of what has come, in rank order.
+  void add_up(float weight) const {
+    for_each_own([&](const Stretch& stretch) {
+      const std::span<float> sum = sum_of(stretch);
+      for (std::size_t worker = 0; worker < workers_; ++worker)
+        read_values(from(worker, stretch), weight, worker == 0 ? std::span<float>() : sum, sum);
+    });
+  }
+
+  void pack_means() const {
+    for_each_own([&](const Stretch& stretch) {
+      const GradientSpan to{type(stretch), own().subspan(stretch.offset, stretch.elements * element_bytes(type(stretch)))};
+      store_mean(sum_of(stretch), 1, to, {});
+    });
+  }
+
+  // Whether all that has come is.
+  bool means_are_finite() const {
+    std::atomic<bool> finite = true;
+    for_each([&](const Stretch& stretch) {
+      if (!thinwire::is_finite(from(stretch.part, stretch))) finite.store(false, std::memory_order_relaxed);
+    });
+    return finite;
+  }
+
+  void unpack_means() const {
+    for_each([&](const Stretch& stretch) {
+      const auto mean = from(stretch.part, stretch).bytes;
+      std::memcpy(gradient(stretch).bytes.data(), mean.data(), mean.size());
+    });
+  }
+
+ private:
+  const ParameterRange& range_of(std::size_t part, std::size_t entry) const { return reduction_.parts[part][entries_[entry].parameter]; }
+  std::size_t count_stretches() const {
+    std::size_t count = 0;
+    for (std::size_t part = 0; part < reduction_.parts.size(); ++part)
+      for (std::size_t entry = 0; entry < entries_.size(); ++entry)
+        count += static_cast<std::size_t>((range_of(part, entry).elements + kChunkElements - 1) / kChunkElements);
+    return count;
+  }
+
+  template <class Body>
+  void for_each(const Body& body) const {
+    std::uint64_t elements = 0;
+    for (const Stretch& stretch : stretches_) elements += stretch.elements;
+    reduction_.bucket.context.threads().for_each(stretches_.size(), elements, [&](std::size_t i, std::size_t) { body(stretches_[i]); });
+  }
+  template <class Body>
+  void for_each_own(const Body& body) const {
+    const auto own = static_cast<std::size_t>(reduction_.groups.part());
+    for_each([&](const Stretch& stretch) {
+      if (stretch.part == own) body(stretch);
+    });
+  }
+
+  ElementType type(const Stretch& stretch) const { return entries_[stretch.entry].type; }
+  GradientSpan gradient(const Stretch& stretch) const {
+    return GradientSpan(type(stretch), entries_[stretch.entry].data).part(stretch.first, stretch.elements);
+  }
+  GradientSpan from(std::size_t worker, const Stretch& stretch) const {
+    return {type(stretch), received_.subspan(worker * bytes_ + stretch.offset, stretch.elements * element_bytes(type(stretch)))};
+  }
+  // Of a stretch of this worker's part, as it is summed and averaged.
+  std::span<float> sum_of(const Stretch& stretch) const {
+    const std::uint64_t first = stretch.first - range_of(stretch.part, stretch.entry).first;
+    return GradientSpan(ElementType::kFloat32, reduction_.lane.gradients[stretch.entry].data).part(first, stretch.elements).floats();
+  }
+
+  const TwoLevelReduction& reduction_;
+  std::span<const ParameterGradient> entries_;
+  std::size_t workers_;
+  std::span<Stretch> stretches_;
+  std::size_t bytes_ = 0;  // of a message
+  std::span<std::byte> sent_, received_;
+};
+
+}  // namespace
+
+Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
+  Context& context = reduction.bucket.context;
+  const Membership within{Group::kWithinHost, reduction.groups.place(Group::kWithinHost), reduction.groups.size(Group::kWithinHost), 0};
+  context.join(within);
+  context.enter(Phase::kEncode);
+  const HostMessages messages(reduction);
+  messages.pack_gradients();
+  Await gradients = context.scatter(messages.sent(), messages.received());
+  co_await gradients;
+  messages.add_up(static_cast<float>(reduction.groups.weight()));
+
+  context.join(reduction.between);
+  Exchange between = reduce_bucket(reduction.bucket);
+  co_await between;
+
+  context.join(within);
+  context.enter(Phase::kDecode);
+  messages.pack_means();
+  Await means = context.gather(messages.own(), messages.received());
+  co_await means;
+  // A part that is not finite is so on all hosts, whose workers so find the same.
+  if (!messages.means_are_finite()) {
+    for (const ParameterGradient& gradient : reduction.lane.whole) fill_with_nan(gradient, context.threads());
+    reduction.bucket.counters.non_finite = 1;
+    reduction.bucket.step.fail();
+    co_return;
+  }
+  messages.unpack_means();
+  reduction.bucket.step.deliver(reduction.lane.whole);
+}
+
+}  // namespace thinwire
