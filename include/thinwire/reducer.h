@@ -159,6 +159,8 @@ class Reducer {
   bool keeps_residual(std::size_t index) const;
   // What this worker compresses of parameter `index`: all of it, unless workers share hosts.
   ParameterRange part(std::size_t index) const;
+  // As in the options; empty where none is shared.
+  std::span<const int> hosts() const;
 
   Counters counters() const;
 

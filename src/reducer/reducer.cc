@@ -280,6 +280,10 @@ ParameterRange Reducer::part(std::size_t index) const {
   return impl_->own_range(index);
 }
 
+std::span<const int> Reducer::hosts() const {
+  return impl_->groups.two_levels() ? std::span(impl_->options.hosts) : std::span<const int>();
+}
+
 Counters Reducer::counters() const { return impl_->counters.get(); }
 
 void Reducer::Impl::check_at_rest(const char* what) const {

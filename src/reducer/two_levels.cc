@@ -30,11 +30,12 @@ struct Stretch {
 };
 
 // The bucket as workers of a host send it to each other: a message for each of them, of the bucket's entries in their order. All are as
-// long as the longest; a worker that owns no part gets nothing that means anything.
+// long as the longest; what lies between and behind entries, and what goes to a worker that owns no part, means nothing.
 class HostMessages {
  public:
   explicit HostMessages(const TwoLevelReduction& reduction)
-      : reduction_(reduction), entries_(reduction.lane.whole), workers_(reduction.groups.members(Group::kWithinHost).size()) {
+      : reduction_(reduction), entries_(reduction.lane.whole), workers_(reduction.groups.members(Group::kWithinHost).size()),
+        own_(static_cast<std::size_t>(reduction.groups.part())) {
     Scratch& scratch = reduction.lane.host_scratch;
     scratch.reset();
     stretches_ = scratch.take<Stretch>(count_stretches());
@@ -54,7 +55,6 @@ class HostMessages {
     }
     sent_ = scratch.take<std::byte>(bytes_ * workers_);
     received_ = scratch.take<std::byte>(bytes_ * workers_);
-    std::ranges::fill(sent_, std::byte{});  // what lies between
   }
 
   std::span<std::byte> sent() const { return sent_; }
@@ -64,6 +64,7 @@ class HostMessages {
 
   void pack_gradients() const {
     for_each([&](const Stretch& stretch) {
+      if (stretch.part == own_) return;
       const auto from = gradient(stretch).bytes;
       std::memcpy(sent_.data() + stretch.part * bytes_ + stretch.offset, from.data(), from.size());
     });
@@ -74,7 +75,7 @@ class HostMessages {
     for_each_own([&](const Stretch& stretch) {
       const std::span<float> sum = sum_of(stretch);
       for (std::size_t worker = 0; worker < workers_; ++worker)
-        read_values(from(worker, stretch), weight, worker == 0 ? std::span<float>() : sum, sum);
+        read_values(worker == own_ ? gradient(stretch) : from(worker, stretch), weight, worker == 0 ? std::span<float>() : sum, sum);
     });
   }
 
@@ -119,9 +120,8 @@ class HostMessages {
   }
   template <class Body>
   void for_each_own(const Body& body) const {
-    const auto own = static_cast<std::size_t>(reduction_.groups.part());
     for_each([&](const Stretch& stretch) {
-      if (stretch.part == own) body(stretch);
+      if (stretch.part == own_) body(stretch);
     });
   }
 
@@ -141,6 +141,7 @@ class HostMessages {
   const TwoLevelReduction& reduction_;
   std::span<const ParameterGradient> entries_;
   std::size_t workers_;
+  std::size_t own_;  // part
   std::span<Stretch> stretches_;
   std::size_t bytes_ = 0;  // of a message
   std::span<std::byte> sent_, received_;
