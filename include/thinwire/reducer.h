@@ -37,6 +37,7 @@ struct ReducerOptions {
   // as they are, and each averages its part of them over the hosts, compressed: what leaves a host, codecs' work and residuals are
   // divided by the number of its workers, or by that of the host with the fewest.
   std::vector<int> hosts = {};
+  bool host_memory = true;      // by memory that a host's workers share, where they all can and may; else by messages
   Link link = {};               // if it is known beforehand; the same on every worker
   bool keep_old_residuals = false;  // where failed steps are expected, as under loss scaling: they then leave residuals as they were
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never

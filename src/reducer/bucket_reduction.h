@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "core/exchange.h"
 #include "core/scratch.h"
+#include "reducer/host_memory.h"
 #include "reducer/plan.h"
 #include "reducer/step.h"
 #include "thinwire/reducer.h"
@@ -27,6 +28,7 @@ struct Lane {
   // On two levels, where `gradients` are of this worker's part:
   std::vector<ParameterGradient> whole;
   Scratch host_scratch;
+  HostMemory host_memory;
 };
 
 // What a reduction needs to know; all of it outlives the exchange.

@@ -207,7 +207,8 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
   state->step = &step;
   const BucketReduction bucket{impl_->ground, plan, memory, step, state->context, state->counters, loss_scale,
                                impl_->options.measure_every};
-  state->exchange = two_levels ? reduce_on_two_levels({impl_->groups, impl_->parts, memory, bucket, impl_->membership()})
+  state->exchange = two_levels ? reduce_on_two_levels({impl_->groups, impl_->parts, memory, bucket, impl_->membership(),
+                                                      impl_->options.host_memory})
                                : reduce_bucket(bucket);
   return Reduction(std::move(state));
 }

@@ -1,6 +1,7 @@
 #include "reducer/two_levels.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -53,20 +54,30 @@ class HostMessages {
       }
       bytes_ = std::max(bytes_, offset);
     }
+  }
+
+  // What a worker's memory that the host shares must hold: gradients of all parts, and its own part's means.
+  std::size_t shared_bytes() const { return bytes_ * (reduction_.parts.size() + 1); }
+  bool is_shared() const { return !shared_.empty(); }
+  double traffic_bytes() const { return 2 * static_cast<double>((workers_ - 1) * bytes_); }
+
+  // Where the memory is; else messages carry it.
+  void use(const HostMemory& memory) {
+    shared_ = memory.stretches();
+    if (is_shared()) return;
+    Scratch& scratch = reduction_.lane.host_scratch;
     sent_ = scratch.take<std::byte>(bytes_ * workers_);
     received_ = scratch.take<std::byte>(bytes_ * workers_);
   }
-
   std::span<std::byte> sent() const { return sent_; }
   std::span<std::byte> received() const { return received_; }
-  // That this worker sends to all.
-  std::span<std::byte> own() const { return sent_.first(bytes_); }
+  std::span<std::byte> own_means() const { return means_to(); }
 
   void pack_gradients() const {
     for_each([&](const Stretch& stretch) {
       if (stretch.part == own_) return;
       const auto from = gradient(stretch).bytes;
-      std::memcpy(sent_.data() + stretch.part * bytes_ + stretch.offset, from.data(), from.size());
+      std::memcpy(gradients_to(stretch.part).data() + stretch.offset, from.data(), from.size());
     });
   }
 
@@ -75,14 +86,14 @@ class HostMessages {
     for_each_own([&](const Stretch& stretch) {
       const std::span<float> sum = sum_of(stretch);
       for (std::size_t worker = 0; worker < workers_; ++worker)
-        read_values(worker == own_ ? gradient(stretch) : from(worker, stretch), weight, worker == 0 ? std::span<float>() : sum, sum);
+        read_values(worker == own_ ? gradient(stretch) : within(gradients_of(worker), stretch), weight,
+                    worker == 0 ? std::span<float>() : sum, sum);
     });
   }
 
   void pack_means() const {
     for_each_own([&](const Stretch& stretch) {
-      const GradientSpan to{type(stretch), own().subspan(stretch.offset, stretch.elements * element_bytes(type(stretch)))};
-      store_mean(sum_of(stretch), 1, to, {});
+      store_mean(sum_of(stretch), 1, within(means_to(), stretch), {});
     });
   }
 
@@ -90,14 +101,14 @@ class HostMessages {
   bool means_are_finite() const {
     std::atomic<bool> finite = true;
     for_each([&](const Stretch& stretch) {
-      if (!thinwire::is_finite(from(stretch.part, stretch))) finite.store(false, std::memory_order_relaxed);
+      if (!is_finite(within(means_of(stretch.part), stretch))) finite.store(false, std::memory_order_relaxed);
     });
     return finite;
   }
 
   void unpack_means() const {
     for_each([&](const Stretch& stretch) {
-      const auto mean = from(stretch.part, stretch).bytes;
+      const auto mean = within(means_of(stretch.part), stretch).bytes;
       std::memcpy(gradient(stretch).bytes.data(), mean.data(), mean.size());
     });
   }
@@ -129,9 +140,22 @@ class HostMessages {
   GradientSpan gradient(const Stretch& stretch) const {
     return GradientSpan(type(stretch), entries_[stretch.entry].data).part(stretch.first, stretch.elements);
   }
-  GradientSpan from(std::size_t worker, const Stretch& stretch) const {
-    return {type(stretch), received_.subspan(worker * bytes_ + stretch.offset, stretch.elements * element_bytes(type(stretch)))};
+  GradientSpan within(std::span<std::byte> message, const Stretch& stretch) const {
+    return {type(stretch), message.subspan(stretch.offset, stretch.elements * element_bytes(type(stretch)))};
   }
+  // Where gradients for the owner of a part go, where this worker's part comes from another worker, and the same of means.
+  std::span<std::byte> gradients_to(std::size_t part) const { return (is_shared() ? shared_[place()] : sent_).subspan(part * bytes_, bytes_); }
+  std::span<std::byte> gradients_of(std::size_t worker) const {
+    return is_shared() ? shared_[worker].subspan(own_ * bytes_, bytes_) : received_.subspan(worker * bytes_, bytes_);
+  }
+  std::span<std::byte> means_to() const { return is_shared() ? shared_means(place()) : sent_.first(bytes_); }
+  std::span<std::byte> means_of(std::size_t owner) const {
+    return is_shared() ? shared_means(owner) : received_.subspan(owner * bytes_, bytes_);
+  }
+  std::span<std::byte> shared_means(std::size_t worker) const {
+    return shared_[worker].subspan(reduction_.parts.size() * bytes_, bytes_);
+  }
+  std::size_t place() const { return static_cast<std::size_t>(reduction_.groups.place(Group::kWithinHost)); }
   // Of a stretch of this worker's part, as it is summed and averaged.
   std::span<float> sum_of(const Stretch& stretch) const {
     const std::uint64_t first = stretch.first - range_of(stretch.part, stretch.entry).first;
@@ -144,19 +168,52 @@ class HostMessages {
   std::size_t own_;  // part
   std::span<Stretch> stretches_;
   std::size_t bytes_ = 0;  // of a message
+  std::span<const std::span<std::byte>> shared_;  // by worker
   std::span<std::byte> sent_, received_;
 };
 
+// All workers of the host have come as far, and see what the others have written.
+Exchange meet(Context& context) {
+  std::array<std::int32_t, 1> nothing = {};
+  Await all = context.max(nothing);
+  co_await all;
+}
+
+Exchange exchange_gradients(const HostMessages& messages, Context& context) {
+  if (messages.is_shared()) {
+    Exchange all = meet(context);
+    co_await all;
+  } else {
+    Await sent = context.scatter(messages.sent(), messages.received());
+    co_await sent;
+  }
+}
+
+Exchange exchange_means(const HostMessages& messages, Context& context) {
+  if (messages.is_shared()) {
+    Exchange all = meet(context);
+    co_await all;
+  } else {
+    Await sent = context.gather(messages.own_means(), messages.received());
+    co_await sent;
+  }
+}
+
 }  // namespace
 
+// A stretch of shared memory is written again with the next bucket of its lane: gradients when this bucket's means are there, for which
+// all have read them; means when all have written their next gradients, and so have read the means before.
 Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
   Context& context = reduction.bucket.context;
   const Membership within{Group::kWithinHost, reduction.groups.place(Group::kWithinHost), reduction.groups.size(Group::kWithinHost), 0};
   context.join(within);
   context.enter(Phase::kEncode);
-  const HostMessages messages(reduction);
+  HostMessages messages(reduction);
+  Exchange sharing = share_memory(reduction.lane.host_memory, messages.shared_bytes(), reduction.host_memory, context);
+  co_await sharing;
+  messages.use(reduction.lane.host_memory);
   messages.pack_gradients();
-  Await gradients = context.scatter(messages.sent(), messages.received());
+  Exchange gradients = exchange_gradients(messages, context);
   co_await gradients;
   messages.add_up(static_cast<float>(reduction.groups.weight()));
 
@@ -167,8 +224,9 @@ Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
   context.join(within);
   context.enter(Phase::kDecode);
   messages.pack_means();
-  Await means = context.gather(messages.own(), messages.received());
+  Exchange means = exchange_means(messages, context);
   co_await means;
+  if (messages.is_shared()) reduction.bucket.counters.within_host_bytes += messages.traffic_bytes();
   // A part that is not finite is so on all hosts, whose workers so find the same.
   if (!messages.means_are_finite()) {
     for (const ParameterGradient& gradient : reduction.lane.whole) fill_with_nan(gradient, context.threads());

@@ -113,7 +113,8 @@ void print_json(const Report& report, const Options& options) {
 std::string text_of_hosts(const Options& options) {
   const std::vector<int>& hosts = options.measured.hosts;
   if (!has_two_levels(hosts)) return options.hosts == "flat" ? "" : ", on one level";
-  return " on " + std::to_string(std::set(hosts.begin(), hosts.end()).size()) + " hosts";
+  const std::set distinct(hosts.begin(), hosts.end());
+  return std::string(" on ").append(std::to_string(distinct.size())).append(" hosts");
 }
 
 void print_for_people(const Report& report, const Options& options) {

@@ -79,6 +79,7 @@ enum class Fate { kFine, kNotFinite, kUnused, kBrokenOff };
 struct Bucket {
   std::vector<std::uint32_t> parameters;
   Fate fate = Fate::kFine;
+  bool reduced = false;         // in this step
   std::vector<bool> committed;  // by worker; after the step
 };
 
@@ -132,6 +133,7 @@ class StepTrial {
     options_.hosts.clear();
     if (choose(3) != 0) return;
     options_.hosts = pick(kHosts);
+    options_.host_memory = choose(2) == 0;
     workers_ = static_cast<int>(options_.hosts.size());
   }
 
@@ -181,7 +183,12 @@ class StepTrial {
     std::vector<std::vector<ParameterState>> before = states();
     if (explicit_steps_)
       for (auto& reducer : reducers_) reducer->begin_step();
-    for (Bucket& bucket : buckets_) reduce(bucket);
+    for (Bucket& bucket : buckets_) {
+      // A lane that has lost a worker is of no use to the others of its host.
+      const bool lane_is_lost = two_levels() && any_lost();
+      if (lane_is_lost) bucket.fate = Fate::kBrokenOff;
+      if (!lane_is_lost) reduce(bucket);
+    }
     std::vector<bool> ended(static_cast<std::size_t>(workers_), true);
     if (explicit_steps_)
       for (std::size_t w = 0; w < ended.size(); ++w) ended[w] = reducers_[w]->end_step();
@@ -208,6 +215,7 @@ class StepTrial {
     for (Bucket& bucket : buckets_) {
       const std::uint64_t dice = choose(20);
       bucket.fate = dice < 2 ? Fate::kNotFinite : dice < 3 ? Fate::kUnused : dice < 4 ? Fate::kBrokenOff : Fate::kFine;
+      bucket.reduced = false;
       bucket.committed.assign(static_cast<std::size_t>(workers_), false);
       std::uint64_t elements = 0;
       for (const std::uint32_t p : bucket.parameters) elements += layout_->parameters()[p].elements();
@@ -234,6 +242,7 @@ class StepTrial {
 
   // Goes from collective to collective; where it is broken off, at one of them, some workers may be one further than others.
   void reduce(Bucket& bucket) {
+    bucket.reduced = true;
     std::vector<std::optional<Reduction>> reductions;
     for (std::size_t w = 0; w < reducers_.size(); ++w) {
       std::vector<ParameterGradient> parameters;
@@ -300,18 +309,26 @@ class StepTrial {
     // Workers that were broken off do not agree with the others any more, so each is looked at by itself.
     bool any_failed = false, any_broken = false;
     for (const Bucket& bucket : buckets_) {
-      any_failed = any_failed || bucket.fate == Fate::kNotFinite;
-      any_broken = any_broken || (bucket.fate == Fate::kBrokenOff && !all_committed(bucket));
+      any_failed = any_failed || (bucket.reduced && bucket.fate == Fate::kNotFinite);
+      any_broken = any_broken || (bucket.reduced && bucket.fate == Fate::kBrokenOff && !all_committed(bucket));
     }
     for (std::size_t w = 0; w < ended.size(); ++w) {
       bool missed = false;
-      for (const Bucket& bucket : buckets_) missed = missed || !bucket.committed[w];
+      for (const Bucket& bucket : buckets_) missed = missed || (bucket.reduced && !bucket.committed[w]);
       if (explicit_steps_ && ended[w] == (any_failed || missed)) fail("worker " + std::to_string(w) + " takes the step for what it is not");
       if (!ended[w]) ++result_.failed_steps;
     }
     for (const Bucket& bucket : buckets_)
-      for (const std::uint32_t p : bucket.parameters) check_parameter(p, bucket, before, after, any_failed, any_broken, ended);
+      if (bucket.reduced)
+        for (const std::uint32_t p : bucket.parameters) check_parameter(p, bucket, before, after, any_failed, any_broken, ended);
     if (any_broken) restart_alike();
+  }
+
+  // Before some bucket of this step.
+  bool any_lost() const {
+    for (const Bucket& bucket : buckets_)
+      if (bucket.fate == Fate::kBrokenOff && bucket.reduced && !all_committed(bucket)) return true;
+    return false;
   }
 
   static bool all_committed(const Bucket& bucket) {
