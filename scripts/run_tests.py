@@ -27,7 +27,7 @@ SHARD_SECONDS = 1200  # more than any share of a program's tests takes, under a 
 THREADED = {
     "core": ["*"],
     "communicators": ["*"],
-    "reducer": ["*Threads*", "Lanes.*", "Pipelining.*", "BrokenOff.*", "Rollback.*", "FaultTrials.*", "StepTrials.*", "*Soak.*", "Link.*Measure*"],
+    "reducer": ["*Threads*", "Lanes.*", "Hosts*", "Pipelining.*", "BrokenOff.*", "Rollback.*", "FaultTrials.*", "StepTrials.*", "*Soak.*", "Link.*Measure*"],
 }
 GTEST_REPORTS = "*_test-*.xml"  # tests/CMakeLists.txt
 PASSED = "[       OK ]"  # in their output, behind a line that says what begins

@@ -23,7 +23,7 @@ class Collectives : public testing::TestWithParam<std::tuple<bool, int, std::siz
   int workers() const { return std::get<1>(GetParam()); }
   std::size_t elements() const { return std::get<2>(GetParam()); }
 
-  Group make_group() const { return by_messages() ? make_posting_communicators(workers()) : make_local_communicators(workers()); }
+  Ends make_group() const { return by_messages() ? make_posting_communicators(workers()) : make_local_communicators(workers()); }
 
   // One vector for each worker, filled by draw().
   template <class T, class Draw>
@@ -37,7 +37,7 @@ class Collectives : public testing::TestWithParam<std::tuple<bool, int, std::siz
   template <class T>
   void expect_in_place(CollectiveKind kind, ElementType type, std::vector<std::vector<T>> data,
                        const std::vector<T>& expected, int root = 0) {
-    Group group = make_group();
+    Ends group = make_group();
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       communicator.perform({.kind = kind, .type = type, .root = root, .data = bytes_of(data[rank])});
     });
@@ -162,7 +162,7 @@ TEST_P(Collectives, GatherInRankOrder) {
   for (const auto& bytes : all) expected.insert(expected.end(), bytes.begin(), bytes.end());
 
   std::vector<std::vector<std::uint8_t>> results(workers(), std::vector<std::uint8_t>(elements() * workers()));
-  Group group = make_group();
+  Ends group = make_group();
   const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
     communicator.perform({.kind = CollectiveKind::kGather, .data = bytes_of(all[rank]), .result = bytes_of(results[rank])});
   });
@@ -176,7 +176,7 @@ TEST_P(Collectives, ScatterInRankOrder) {
   for (auto& shards : all) std::ranges::generate(shards, [&] { return static_cast<std::uint8_t>(random_()); });
 
   std::vector<std::vector<std::uint8_t>> results(workers(), std::vector<std::uint8_t>(shard * workers()));
-  Group group = make_group();
+  Ends group = make_group();
   const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
     communicator.perform({.kind = CollectiveKind::kScatter, .data = bytes_of(all[rank]), .result = bytes_of(results[rank])});
   });
@@ -207,7 +207,7 @@ TEST(LocalCollectivesOrder, SumIsTakenInRankOrder) {
   const std::vector<float> reversed = {16777216.0f, 1, 1};
   for (const auto& [values, expected] : {std::pair(in_rank_order, 16777218.0f), std::pair(reversed, 16777216.0f)}) {
     std::vector<float> data = values;
-    Group group = make_local_communicators(3);
+    Ends group = make_local_communicators(3);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       communicator.perform({.kind = CollectiveKind::kSum, .type = ElementType::kFloat32,
                             .data = std::as_writable_bytes(std::span(data).subspan(rank, 1))});
@@ -218,7 +218,7 @@ TEST(LocalCollectivesOrder, SumIsTakenInRankOrder) {
 }
 
 TEST(LocalGroup, EndsKnowTheirRank) {
-  const Group group = make_local_communicators(3);
+  const Ends group = make_local_communicators(3);
   ASSERT_EQ(group.size(), 3u);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(group[rank]->rank(), rank);

@@ -24,7 +24,7 @@ inline void expect_mentions(const std::string& text, std::initializer_list<const
   for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
 }
 
-inline void expect_broken(Group& group) {
+inline void expect_broken(Ends& group) {
   for (auto& end : group) EXPECT_THROW(sum_of(*end, 4), PeerError) << "worker " << end->rank();
 }
 

@@ -17,7 +17,7 @@ constexpr auto kForever = 1h;  // a test that needs this timeout to pass never e
 
 // Performs `odd` on the last of three workers and a sum of four floats on the others.
 std::vector<std::string> perform_mismatched(Collective odd) {
-  Group group = make_local_communicators(3, kForever);
+  Ends group = make_local_communicators(3, kForever);
   std::vector<std::vector<float>> data(3, std::vector<float>(4));
   const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
     if (rank == 2) communicator.perform(odd);
@@ -44,7 +44,7 @@ TEST(LocalFailures, DifferentCollectivesAreNamedOnEveryWorker) {
 }
 
 TEST(LocalFailures, DifferentRootsOfABroadcast) {
-  Group group = make_local_communicators(2, kForever);
+  Ends group = make_local_communicators(2, kForever);
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     std::vector<std::uint8_t> bytes(3);
     communicator.perform(
@@ -55,7 +55,7 @@ TEST(LocalFailures, DifferentRootsOfABroadcast) {
 }
 
 TEST(LocalFailures, PurposeAndTheRootOfASumDoNotMatter) {
-  Group group = make_local_communicators(2, kForever);
+  Ends group = make_local_communicators(2, kForever);
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     std::vector<float> values(2, 1);
     communicator.perform({.kind = CollectiveKind::kSum, .type = ElementType::kFloat32,
@@ -67,7 +67,7 @@ TEST(LocalFailures, PurposeAndTheRootOfASumDoNotMatter) {
 }
 
 TEST(LocalFailures, LateWorkerIsNamedAndFailsAsWell) {
-  Group group = make_local_communicators(3, 50ms);
+  Ends group = make_local_communicators(3, 50ms);
   const auto start = steady_clock::now();
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     sum_of(communicator, 4);
@@ -81,7 +81,7 @@ TEST(LocalFailures, LateWorkerIsNamedAndFailsAsWell) {
 }
 
 TEST(LocalFailures, AbandonWakesTheOthersAtOnce) {
-  Group group = make_local_communicators(3, kForever);
+  Ends group = make_local_communicators(3, kForever);
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     sum_of(communicator, 4);
     if (rank == 2) communicator.abandon();
@@ -94,7 +94,7 @@ TEST(LocalFailures, AbandonWakesTheOthersAtOnce) {
 }
 
 TEST(LocalFailures, DestructionCountsAsAbandoning) {
-  Group group = make_local_communicators(3, kForever);
+  Ends group = make_local_communicators(3, kForever);
   const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
     sum_of(communicator, 4);
     if (rank == 0) group[0].reset();
@@ -110,7 +110,7 @@ TEST(LocalFailures, DestructionCountsAsAbandoning) {
 // The first to return from the last collective destroys its end while others may still be on their way out of it.
 TEST(LocalFailures, DestructionAfterTheLastCollectiveDisturbsNobody) {
   for (int i = 0; i < 200; ++i) {
-    Group group = make_local_communicators(3, kForever);
+    Ends group = make_local_communicators(3, kForever);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       sum_of(communicator, 100);
       group[rank].reset();
@@ -122,7 +122,7 @@ TEST(LocalFailures, DestructionAfterTheLastCollectiveDisturbsNobody) {
 // A worker's buffer dies with its perform(); a thread sanitizer would see anybody who still reads it.
 TEST(LocalFailures, NobodyTouchesTheBuffersOfAWorkerThatGaveUp) {
   for (int i = 0; i < 100; ++i) {
-    Group group = make_local_communicators(3, 2ms);
+    Ends group = make_local_communicators(3, 2ms);
     run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       for (int round = 0; round < 100; ++round) {
         std::vector<float> values(1000, 1);
@@ -135,14 +135,14 @@ TEST(LocalFailures, NobodyTouchesTheBuffersOfAWorkerThatGaveUp) {
 }
 
 TEST(LocalFailures, AWorkerAloneMayAbandonToo) {
-  Group group = make_local_communicators(1);
+  Ends group = make_local_communicators(1);
   sum_of(*group[0], 4);
   group[0]->abandon();
   expect_broken(group);
 }
 
 TEST(LocalFailures, NonsenseIsRefusedBeforeAnythingStarts) {
-  Group group = make_local_communicators(1);
+  Ends group = make_local_communicators(1);
   std::vector<float> floats(4), others(4);
   const auto bytes = bytes_of(floats);
   const auto expect_refused = [&](const Collective& collective, std::initializer_list<const char*> parts) {
@@ -166,7 +166,7 @@ TEST(LocalFailures, NonsenseIsRefusedBeforeAnythingStarts) {
   expect_refused({.kind = kBroadcast, .root = -1, .data = bytes}, {"root must be"});
   sum_of(*group[0], 4);  // and nothing is broken
 
-  Group three = make_local_communicators(3);
+  Ends three = make_local_communicators(3);
   EXPECT_THROW(three[0]->perform({.kind = kScatter, .data = bytes, .result = bytes_of(others)}), ArgumentError);
 }
 

@@ -92,7 +92,7 @@ TEST(LocalStress, SeveralGroupsAtOnce) {
   std::vector<std::thread> groups;
   for (const int workers : {2, 3, 5}) {
     groups.emplace_back([workers] {
-      Group group = make_local_communicators(workers);
+      Ends group = make_local_communicators(workers);
       const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t) {
         Worker(communicator, static_cast<unsigned>(workers)).run();
       });

@@ -35,7 +35,7 @@ TEST(MessageFailures, DifferentCollectivesAreNamed) {
       {{.kind = CollectiveKind::kGather, .data = bytes, .result = bytes_of(result)}, "gather of 16 bytes"},
   };
   for (const auto& [odd, name] : odd_ones) {
-    Group group = make_posting_communicators(3, kForever);
+    Ends group = make_posting_communicators(3, kForever);
     const auto errors = run_workers(group, [&, &collective = odd](Communicator& communicator, std::size_t rank) {
       if (rank == 2) communicator.perform(collective);
       else sum_of(communicator, 4);
@@ -46,7 +46,7 @@ TEST(MessageFailures, DifferentCollectivesAreNamed) {
 }
 
 TEST(MessageFailures, DifferentRootsOfABroadcast) {
-  Group group = make_posting_communicators(3, kForever);
+  Ends group = make_posting_communicators(3, kForever);
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     std::vector<std::uint8_t> bytes(3);
     communicator.perform({.kind = CollectiveKind::kBroadcast, .root = rank == 2 ? 1 : 0, .data = bytes_of(bytes)});
@@ -57,7 +57,7 @@ TEST(MessageFailures, DifferentRootsOfABroadcast) {
 }
 
 TEST(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
-  Group group = make_posting_communicators(3, 100ms);
+  Ends group = make_posting_communicators(3, 100ms);
   const auto start = steady_clock::now();
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     sum_of(communicator, 4);
@@ -72,7 +72,7 @@ TEST(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
 
 TEST(MessageFailures, SlownessIsNoFault) {
   std::atomic<int> letters = 0;
-  Group group = make_posting_communicators(3, 400ms, [&](int, int, int, PostOffice::Letter&) {
+  Ends group = make_posting_communicators(3, 400ms, [&](int, int, int, PostOffice::Letter&) {
     if (++letters % 4 == 0) std::this_thread::sleep_for(50ms);  // in all much more than the timeout
     return true;
   });
@@ -83,7 +83,7 @@ TEST(MessageFailures, SlownessIsNoFault) {
 
 TEST(MessageFailures, AbandonWakesTheOthersAtOnce) {
   for (const std::size_t elements : {std::size_t{4}, kLarge}) {
-    Group group = make_posting_communicators(4, kForever);
+    Ends group = make_posting_communicators(4, kForever);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       sum_of(communicator, elements);
       if (rank == 2) communicator.abandon();
@@ -97,7 +97,7 @@ TEST(MessageFailures, AbandonWakesTheOthersAtOnce) {
 
 TEST(MessageFailures, DestructionAfterTheLastCollectiveDisturbsNobody) {
   for (int i = 0; i < 50; ++i) {
-    Group group = make_posting_communicators(3, kForever);
+    Ends group = make_posting_communicators(3, kForever);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       sum_of(communicator, 100);
       sum_of(communicator, 10000);
@@ -133,7 +133,7 @@ TEST(MessageFailures, SpoiltMessagesAreRefused) {
   };
   for (const std::size_t elements : {std::size_t{40}, kLarge})
     for (const auto& [name, change] : faults) {
-      Group group = make_posting_communicators(3, kForever, spoil(0, 1, change));
+      Ends group = make_posting_communicators(3, kForever, spoil(0, 1, change));
       const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t) {
         sum_of(communicator, elements);
         sum_of(communicator, elements);  // who did not need the spoilt message learns of it here
@@ -147,7 +147,7 @@ TEST(MessageFailures, SpoiltMessagesAreRefused) {
 // A worker's buffer dies with its perform(); a sanitizer would see anybody who still writes to it.
 TEST(MessageFailures, NobodyTouchesTheBuffersOfAWorkerThatGaveUp) {
   for (int i = 0; i < 30; ++i) {
-    Group group = make_posting_communicators(3, 2ms);
+    Ends group = make_posting_communicators(3, 2ms);
     run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       for (int round = 0; round < 100; ++round) {
         std::vector<float> values(5000, 1);
@@ -175,7 +175,7 @@ TEST(MessageFailures, RandomFaults) {
       return true;
     });
     std::vector<std::thread> threads;
-    for (Group& worker : lanes)
+    for (Ends& worker : lanes)
       for (auto& lane : worker)
         threads.emplace_back([&communicator = *lane, seed, workers] {
           try {

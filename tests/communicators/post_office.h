@@ -98,20 +98,20 @@ class PostMessenger final : public Messenger {
 };
 
 // By worker, then by lane.
-inline std::vector<Group> make_posting_lanes(int world_size, int lanes,
+inline std::vector<Ends> make_posting_lanes(int world_size, int lanes,
                                              std::chrono::milliseconds timeout = std::chrono::minutes(5),
-                                             PostOffice::Censor censor = {}) {
+                                             PostOffice::Censor censor = {}, std::span<const int> hosts = {}) {
   const auto office = std::make_shared<PostOffice>(std::move(censor));
-  std::vector<Group> workers;
+  std::vector<Ends> workers;
   for (int rank = 0; rank < world_size; ++rank)
-    workers.push_back(make_message_communicators(std::make_unique<PostMessenger>(office, rank, world_size), lanes, timeout));
+    workers.push_back(make_message_communicators(std::make_unique<PostMessenger>(office, rank, world_size), lanes, timeout, hosts));
   return workers;
 }
 
-inline Group make_posting_communicators(int world_size, std::chrono::milliseconds timeout = std::chrono::minutes(5),
-                                        PostOffice::Censor censor = {}) {
-  Group group;
-  for (Group& worker : make_posting_lanes(world_size, 1, timeout, std::move(censor))) group.push_back(std::move(worker[0]));
+inline Ends make_posting_communicators(int world_size, std::chrono::milliseconds timeout = std::chrono::minutes(5),
+                                       PostOffice::Censor censor = {}, std::span<const int> hosts = {}) {
+  Ends group;
+  for (Ends& worker : make_posting_lanes(world_size, 1, timeout, std::move(censor), hosts)) group.push_back(std::move(worker[0]));
   return group;
 }
 

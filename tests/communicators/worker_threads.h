@@ -14,12 +14,13 @@
 
 namespace thinwire {
 
-using Group = std::vector<std::unique_ptr<Communicator>>;
+// Of all workers of a group, in rank order.
+using Ends = std::vector<std::unique_ptr<Communicator>>;
 
 // Calls work(communicator, rank) on every worker's own thread. Returns, in rank order, what PeerError each one ended with;
 // empty where it ended well. Any other exception is reported as "unexpected: ...".
 template <class Work>
-std::vector<std::string> run_workers(Group& group, Work work) {
+std::vector<std::string> run_workers(Ends& group, Work work) {
   std::vector<std::string> errors(group.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < group.size(); ++rank) {

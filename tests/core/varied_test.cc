@@ -31,11 +31,11 @@ void deliver(std::span<const Collective* const> posted) {
 }
 
 // Some workers in one thread.
-class Group {
+class Workers {
  public:
-  explicit Group(std::size_t workers) : threads_(1), scratch_(workers), payloads_(workers) {
+  explicit Workers(std::size_t workers) : threads_(1), scratch_(workers), payloads_(workers) {
     for (std::size_t rank = 0; rank < workers; ++rank) {
-      contexts_.emplace_back(static_cast<int>(rank), static_cast<int>(workers), 0, scratch_[rank], threads_);
+      contexts_.push_back(Context({.rank = static_cast<int>(rank), .world_size = static_cast<int>(workers)}, scratch_[rank], threads_));
       payloads_[rank].resize(workers);
     }
   }
@@ -79,7 +79,7 @@ TEST(Varied, WhatIsGatheredIsWhatWasSent) {
       std::vector<Bytes> sent;
       std::size_t longest = 0;
       for (std::size_t rank = 0; rank < workers; ++rank) longest = std::max(longest, sent.emplace_back(random_bytes(random, kMost)).size());
-      Group group(workers);
+      Workers group(workers);
       const int rounds = group.run([&](std::size_t rank, auto payloads, Context& context) {
         return gather_varied(sent[rank], {usual, kMost}, payloads, context);
       });
@@ -104,7 +104,7 @@ TEST(Varied, WhatIsScatteredArrivesWhereItBelongs) {
           longest = std::max(longest, shard.size());
         }
       }
-      Group group(workers);
+      Workers group(workers);
       std::vector<std::size_t> found(workers);
       const int rounds = group.run([&](std::size_t rank, auto payloads, Context& context) {
         return scatter_varied(shards[rank], {usual, kMost}, payloads, found[rank], context);

@@ -26,7 +26,7 @@ void exchange(Input& input) {
     input.spoil(letter);
     return change != 255;
   };
-  Group group = make_posting_communicators(2, std::chrono::milliseconds(20), spoil);
+  Ends group = make_posting_communicators(2, std::chrono::milliseconds(20), spoil);
   for (const std::string& error : run_workers(group, [](Communicator& end, std::size_t) { collectives(end); }))
     require(!error.starts_with("unexpected"), "a worker ends well or with PeerError");
 }
