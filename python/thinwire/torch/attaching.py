@@ -3,25 +3,37 @@
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of
 from thinwire import _native
-from thinwire._native import ArgumentError
-from thinwire.torch.agreement import checked_duration, kept_terms, make_reducer, open_lanes, passing_terms
-from thinwire.torch.attachment import Attachment, Scaler
+from thinwire.torch.agreement import (
+    Scaler,
+    checked_backend,
+    checked_duration,
+    checked_scaler,
+    kept_terms,
+    make_reducer,
+    open_lanes,
+    passing_terms,
+)
+from thinwire.torch.attaching_shards import attach_shards
+from thinwire.torch.attachment import Attachment
 from thinwire.torch.auto import Auto, Link, with_plain_types
 from thinwire.torch.cores import default_threads
+from thinwire.torch.fully_sharded import is_fully_sharded
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.lane_choice import FEWEST, MOST, bucket_count, choose_lanes
 from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.model_parameters import ModelParameters
 from thinwire.torch.search import PLAIN
 from thinwire.torch.served_models import check_is_ddp, free_slot
+from thinwire.torch.shard_attachment import ShardAttachment
 
 
 def attach(
-    ddp_model: DistributedDataParallel,
+    ddp_model: DistributedDataParallel | nn.Module,
     compressor: str = "casq:bits=2",
     *,
     rules: Rules = None,
@@ -33,10 +45,12 @@ def attach(
     threads: int | None = None,
     measure_every: int = 47,
     backend: str | None = None,
-) -> Attachment:
+) -> Attachment | ShardAttachment:
     """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
     and ``timeout`` may differ. The gradients of a worker that is alone are left as they are.
 
+    ddp_model: a DistributedDataParallel model, or a module that torch.distributed.fsdp.fully_shard() (FSDP2) has prepared, on one mesh
+        (docs/fsdp.md). Then returns a ShardAttachment.
     compressor: a spec, see thinwire.compressors(); or "auto", "auto:quality=lossless|safe|fast": the one that makes steps shortest, which is found
         out in the first steps, within limits of what a step may lose (docs/auto.md).
     rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
@@ -63,6 +77,20 @@ def attach(
     float32, bfloat16 and float16. Raises ArgumentError for what cannot work and for arguments that differ between workers, on
     all of them.
     """
+    if is_fully_sharded(ddp_model):
+        return attach_shards(
+            ddp_model,
+            compressor,
+            rules=rules,
+            small_uncompressed=small_uncompressed,
+            seed=seed,
+            timeout=timeout,
+            scaler=scaler,
+            lanes=lanes,
+            threads=threads,
+            measure_every=measure_every,
+            backend=backend,
+        )
     check_is_ddp(ddp_model)
     group = ddp_model.process_group
     world_size = dist.get_world_size(group)
@@ -71,8 +99,8 @@ def attach(
     try:
         quality = quality_of(checked_spec(compressor))
         slot = free_slot(ddp_model)
-        groups = LaneGroups(group, checked_duration(timeout, group), _backend(backend))
-        scaler = _checked_scaler(scaler)
+        groups = LaneGroups(group, checked_duration(timeout, group), checked_backend(backend))
+        scaler = checked_scaler(scaler)
         seed = checked_seed(seed)
         lanes = None if lanes is None else checked_whole("lanes", lanes, 1)
         threads = checked_threads(default_threads(world_size) if threads is None else threads)
@@ -123,15 +151,3 @@ def attach(
         made_lanes.close()
         raise
     return attachment
-
-
-def _backend(backend: str | None) -> str | None:
-    if backend is not None and not isinstance(backend, str):
-        raise ArgumentError(f"backend = {backend!r}; allowed: a name like 'gloo', or None for that of the process group")
-    return backend
-
-
-def _checked_scaler(scaler: Scaler | None) -> Scaler | None:
-    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
-        raise ArgumentError(f"scaler = {scaler!r}; allowed: a torch.amp.GradScaler, or another object with get_scale()")
-    return scaler
