@@ -7,14 +7,15 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from sharded_models import WIDTH, Network, Pair, assert_same, batch, loss_of, mesh_of, plain_run, shards, sharded
-from thinwire import StateError
+from thinwire import StateError, canonical_spec
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from worker_pool import pool
 
-TWO = [(2, 1), (2, 2), (3, 1), (4, 1), (1, 3)]
-SHAPES = TWO
+TWO = [(2, 1), (2, 2), (3, 1), (4, 1), (1, 3), (1, 1)]
+ONE = [(1,), (2,), (3,), (4,)]
+SOME = [(2, 2), (3, 1), (3,), (4,)]
 PLAIN = {"rtol": 1e-5, "atol": 1e-7}  # sums in another order
 
 
@@ -30,7 +31,7 @@ def check_exact(shape):
     pair.attachment.close()
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1, 1)], ids=str)
+@pytest.mark.parametrize("shape", [*TWO, *ONE], ids=str)
 def test_none_is_exact(shape):
     workers(shape).run(check_exact, shape)
 
@@ -46,13 +47,15 @@ def check_converges(shape, spec):
         pair.step(plain_run(step % 6))
     ours, plain = losses(pair)
     assert plain < 0.1 * first and first - ours > 0.9 * (first - plain), (first, ours, plain)
+    assert "casq" not in spec or pair.attachment.compressors["layers.0.weight"] == canonical_spec(spec)
+    assert pair.attachment.compressors["scale"] == "none"
     stats = pair.attachment.stats()
     assert stats["ratio"] > 4 and stats["non_finite"] == 0
     pair.attachment.close()
 
 
 @pytest.mark.parametrize("spec", ["casq:bits=2", "topk:density=0.05"])
-@pytest.mark.parametrize("shape", [(2, 2), (3, 1)], ids=str)
+@pytest.mark.parametrize("shape", SOME, ids=str)
 def test_compressed_training_comes_as_far(shape, spec):
     workers(shape).run(check_converges, shape, spec)
 
@@ -83,7 +86,7 @@ def check_conservation(shape, spec):
 
 
 @pytest.mark.parametrize("spec", ["casq:bits=1", "casq:rate=1", "topk:density=0.1"])
-@pytest.mark.parametrize("shape", [(2, 2), (3, 1)], ids=str)
+@pytest.mark.parametrize("shape", SOME, ids=str)
 def test_what_is_lost_is_kept(shape, spec):
     workers(shape).run(check_conservation, shape, spec)
 
@@ -107,7 +110,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shape", [(2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
 def test_mixed_precision(shape, policy):
     for spec in ("none", "casq:bits=4"):
         workers(shape).run(check_mixed, shape, POLICIES[policy], spec)
@@ -174,7 +177,7 @@ def check_passes(shape):
         pair.attachment.close()
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 1)], ids=str)
+@pytest.mark.parametrize("shape", SOME, ids=str)
 def test_modules_that_are_called_twice_or_checkpointed(shape):
     workers(shape).run(check_passes, shape)
 
@@ -193,7 +196,7 @@ def check_grouped(shape):
     attachment.close()
 
 
-@pytest.mark.parametrize("shape", [(2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
 def test_modules_that_are_sharded_as_one(shape):
     workers(shape).run(check_grouped, shape)
 
@@ -236,7 +239,7 @@ def check_nan(shape, scaler):
 
 
 @pytest.mark.parametrize("scaler", [False, True], ids=["", "scaler"])
-@pytest.mark.parametrize("shape", [(2, 1), (2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (3,)], ids=str)
 def test_nan_fails_a_step_everywhere(shape, scaler):
     workers(shape).run(check_nan, shape, scaler)
 
@@ -268,7 +271,7 @@ def check_nan_in_one_shard(shape):
     attachment.close()
 
 
-@pytest.mark.parametrize("shape", [(2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
 def test_a_shard_that_is_not_finite_fails_the_others(shape):
     workers(shape).run(check_nan_in_one_shard, shape)
 
@@ -288,7 +291,7 @@ def check_divide_factor(shape):
     attachment.close()
 
 
-@pytest.mark.parametrize("shape", [(2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
 def test_a_divide_factor_of_the_scripts(shape):
     workers(shape).run(check_divide_factor, shape)
 
@@ -322,7 +325,7 @@ def check_state(shape, path):
         assert_same(one, other, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(2, 1), (2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (3,)], ids=str)
 def test_a_saved_state_goes_on_with_the_same_bits(shape, tmp_path):
     workers(shape).run(check_state, shape, tmp_path / "state.pt")
 

@@ -53,7 +53,7 @@ def make_reducer(
     reducer = _native.Reducer(
         layout=parameters.layout,
         compressor=checked_spec(compressor),
-        rules=used_rules(rules, parameters.names_in_model),
+        rules=parameters.rules_here(used_rules(rules, parameters.names_in_model)),
         rank=dist.get_rank(group),
         world_size=dist.get_world_size(group),
         **options,

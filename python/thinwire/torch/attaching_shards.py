@@ -1,13 +1,14 @@
 """attach() to a module that fully_shard() has prepared."""
 
 from datetime import timedelta
+from glob import escape as glob_escape
 from typing import Any
 
 import torch.distributed as dist
 from torch import nn
 
 from thinwire import _native
-from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of
+from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of, used_rules
 from thinwire._native import ArgumentError
 from thinwire.torch.agreement import (
     Scaler,
@@ -27,6 +28,7 @@ from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.lanes import Lanes
 from thinwire.torch.plain_sums import PlainSums
 from thinwire.torch.replicated_shards import ReplicatedShards, shard_parameters
+from thinwire.torch.scattered_shards import RowParameters, ScatteredShards
 from thinwire.torch.shard_attachment import ShardAttachment
 
 
@@ -46,7 +48,9 @@ def attach_shards(
 ) -> ShardAttachment:
     """See attach()."""
     sharded = FullyShardedModel(model)  # what it refuses, all workers refuse
-    group = sharded.replicate_group
+    # Between replicas there is one leg to compress; without replicas, that between shards.
+    has_replicas = sharded.replicate_group is not None
+    group = sharded.replicate_group if has_replicas else sharded.shard_group
     terms = error = None
     try:
         if quality_of(checked_spec(compressor)) is not None:
@@ -56,19 +60,22 @@ def attach_shards(
         mesh_groups = LaneGroups(sharded.shard_group, checked_duration(timeout, sharded.shard_group), backend)
         scaler = checked_scaler(scaler)
         seed = checked_seed(seed)
-        lanes = FEWEST if lanes is None else checked_whole("lanes", lanes, 1)
-        parameters = shard_parameters(sharded)
+        if lanes is None:
+            lanes = FEWEST if has_replicas else 1
+        lanes = checked_whole("lanes", lanes, 1)
+        parameters = shard_parameters(sharded) if has_replicas else RowParameters(sharded)
         reducer = make_reducer(
             parameters,
             group,
             compressor,
-            rules,
-            small_uncompressed=bool(small_uncompressed),
+            _all_rules(rules, sharded, small_uncompressed),
+            small_uncompressed=False,  # what is small, whole parameters say, and not their shards
             seed=seed,
             lanes=lanes,
             threads=checked_threads(default_threads(sharded.mesh.size()) if threads is None else threads),
             measure_every=checked_whole("measure_every", measure_every, 0),
             keep_old_residuals=True,  # means are FSDP's as soon as they are there, and cannot be given back
+            owners=parameters.owners if isinstance(parameters, RowParameters) else [],
         )
         kept = kept_terms(parameters, reducer, seed)
         terms = {"shards": sharded.shards} | kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend}
@@ -77,21 +84,39 @@ def attach_shards(
     _shake_hands(sharded, terms, error)
 
     made_lanes = open_lanes(groups, lanes, reducer, dist.get_world_size(group))
+    arguments = (parameters, reducer, made_lanes, scaler, kept, compressor)
     mesh_lanes = Lanes(PlainSums(sharded.shards))
     try:
+        if not has_replicas:
+            return ScatteredShards(sharded, *arguments)
         if len(made_lanes) > 0 and sharded.shards > 1:
             mesh_lanes.grow(mesh_groups, 1)
-        return ReplicatedShards(
-            sharded, parameters, reducer, made_lanes, scaler, kept, compressor, mesh_lanes=mesh_lanes if len(mesh_lanes) else None
-        )
+        return ReplicatedShards(sharded, *arguments, mesh_lanes=mesh_lanes if len(mesh_lanes) > 0 else None)
     except BaseException:
         made_lanes.close()
         mesh_lanes.close()
         raise
 
 
+def _all_rules(rules: Rules, sharded: FullyShardedModel, small_uncompressed: bool) -> list[tuple[str, str]]:
+    pairs = used_rules(rules, sharded.names_in_model)
+    if not small_uncompressed:
+        return pairs
+    named = {pattern for pattern, _ in pairs}
+    small = [
+        glob_escape(name)
+        for group in sharded.groups
+        for name, shape in zip(group.names, group.shapes, strict=True)
+        if _native.is_small(shape)
+    ]
+    return pairs + [(pattern, "none") for pattern in small if pattern not in named]
+
+
 def _shake_hands(sharded: FullyShardedModel, terms: dict[str, Any] | None, error: Exception | None) -> None:
     """With all workers of the mesh: with those of the same shards, and then among those that hold a model together."""
+    if sharded.replicate_group is None:
+        shake_hands(sharded.shard_group, terms, error)
+        return
     try:
         shake_hands(sharded.replicate_group, terms, error)
     except Exception as caught:  # those of other shards wait for this worker's word

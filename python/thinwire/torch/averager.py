@@ -68,7 +68,7 @@ class Averager:
     def __str__(self) -> str:
         others = sorted(set(self._reducer.compressors) - {self._canonical_spec})
         specs = ", ".join([self.spec, *others])
-        return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {specs}", self.stats())
+        return statistics.table(f"thinwire on {len(self.compressors)} parameters: {specs}", self.stats())
 
     def write_scalars(self, writer: ScalarWriter, step: int | None = None, *, prefix: str = "thinwire") -> None:
         """Adds what stats() knows to a torch.utils.tensorboard.SummaryWriter, as ``thinwire/ratio``, ``thinwire/seconds/encode``

@@ -36,6 +36,11 @@ class ShardGroup:
         return [list(parameter.padded_sharded_param_size) for parameter in self._trained]
 
     @property
+    def shapes(self) -> list[list[int]]:
+        """Of whole parameters."""
+        return [list(parameter.sharded_param.shape) for parameter in self._trained]
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of what is reduced; all of a group's parameters have one."""
         policy = self._group.mp_policy
@@ -108,6 +113,10 @@ class ShardGroup:
     def unhook_shards(self) -> None:
         self._group.mesh_info.replicate_process_group = self._replicas
         self.module.set_all_reduce_hook(None)
+
+    def hook_alone(self, hook: Callable[[torch.Tensor], None] | None) -> None:
+        """For a mesh of one worker, where FSDP calls no reduce-scatter."""
+        self.module.set_all_reduce_hook(hook)
 
     @property
     def has_hook(self) -> bool:

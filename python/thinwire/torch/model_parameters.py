@@ -59,6 +59,10 @@ class TravellingParameters:
         """That exempt the parameters whose type no compressor takes."""
         return [(glob_escape(self.names[index]), "none") for index in sorted(self._plain)]
 
+    def rules_here(self, rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Rules for the model's names, for those of the layout."""
+        return rules
+
     def is_small(self, index: int) -> bool:
         """Whether it is sent as it is unless a rule says otherwise."""
         return is_small(self.layout[index][1])
