@@ -84,6 +84,8 @@ def _refuse(model: Any) -> NoReturn:
             f"{start}, of a pipeline, whose stages reduce gradients outside of backward passes. Train without the pipeline, each stage's module "
             "in DistributedDataParallel or by fully_shard()"
         )
+    if is_fully_sharded(getattr(model, "_orig_mod", None)):
+        raise ArgumentError(f"{start}, compiled as a whole. attach() to the module that fully_shard() has prepared, and compile it then")
     if isinstance(model, nn.Module) and any(is_fully_sharded(module) for module in model.modules()):
         raise ArgumentError(f"{start}, of which fully_shard() has prepared parts. Call fully_shard() on the whole too, as FSDP wants it")
     if isinstance(model, nn.Module) and _has_distributed_tensors(model):
@@ -91,8 +93,6 @@ def _refuse(model: Any) -> NoReturn:
             f"{start}, whose parameters are divided among workers (tensor parallel), and gradients of such parts are no gradients of the "
             "others' parts. Take DistributedDataParallel, or fully_shard() over all workers instead"
         )
-    if is_fully_sharded(getattr(model, "_orig_mod", None)):
-        raise ArgumentError(f"{start}, compiled as a whole. attach() to the module that fully_shard() has prepared, and compile it then")
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         raise ArgumentError(f"{start}, a compiled DDP model. attach() to the DDP model first, and compile it then")
     hint = " Wrap the module first" if isinstance(model, nn.Module) else ""
