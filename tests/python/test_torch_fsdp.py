@@ -36,6 +36,30 @@ def test_none_is_exact(shape):
     workers(shape).run(check_exact, shape)
 
 
+def check_the_mean(shape, dtype):
+    """Against gradients of models that are whole: Gloo's AVG was reported to return sums (PyTorch #162338)."""
+    whole = Network()
+    loss_of(whole, 0, branch=True).backward()
+    model = sharded(shape, mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+    attachment = thinwire.torch.attach(model, "none")
+    loss_of(model, 0, branch=True).backward()
+    for parameter, one in zip(whole.parameters(), model.parameters(), strict=True):
+        if not parameter.requires_grad:
+            continue
+        mean = parameter.grad.double()
+        dist.all_reduce(mean)
+        mean /= dist.get_world_size()
+        tolerance = {"rtol": 0.02, "atol": 2e-3} if dtype in (torch.bfloat16, torch.float16) else PLAIN
+        torch.testing.assert_close(one.grad.full_tensor(), mean.float(), **tolerance)
+    attachment.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (3, 1), (2,), (3,)], ids=str)
+def test_none_is_the_mean(shape, dtype):
+    workers(shape).run(check_the_mean, shape, dtype)
+
+
 def losses(pair):
     return [sum(loss_of(model, step).item() for step in range(6)) for model in pair.models]
 
@@ -395,6 +419,28 @@ def check_bytes(shape, closes):
             thinwire.torch.attach(pair.models[0], "none").close()
     finally:
         dist.all_reduce = real
+
+
+def check_halved(shape):
+    """A reduce-scatter sends half of what an all-reduce does; then FSDP's own is there again."""
+    pair = Pair(shape, "none")
+    loss_of(pair.models[0], 0, branch=True).backward()
+    size = dist.get_world_size()
+    rows = sum(-(-p.shape[0] // size) * p[0].numel() for p in Network().parameters() if p.requires_grad)
+    stats = pair.attachment.stats()
+    assert stats["plain_bytes"] == pytest.approx((size - 1) * 4 * rows)
+    assert stats["plain_bytes"] <= stats["traffic_bytes"] < stats["plain_bytes"] + 64 * stats["rounds"] * (size - 1)
+    pair.attachment.close()
+    pair.models[0].zero_grad()
+    for model in pair.models:
+        loss_of(model, 1).backward()
+    assert_same(*map(shards, pair.models), rtol=0, atol=0)
+    thinwire.torch.attach(pair.models[0], "none").close()
+
+
+@pytest.mark.parametrize("shape", [(2,), (3,)], ids=str)
+def test_bytes_of_a_reduce_scatter(shape):
+    workers(shape).run(check_halved, shape)
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2)], ids=str)
