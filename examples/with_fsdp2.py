@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 examples/with_fsdp2.py --steps 10 --folder out/fsdp2
     torchrun --nproc-per-node 2 examples/with_fsdp2.py --steps 20 --folder out/fsdp2
 
-On a mesh of one dimension thinwire is the reduce-scatter. With --replicas, which must divide the number of workers, the mesh has two, and thinwire
-averages between the replicas, as between hosts.
+On a mesh of one dimension thinwire is the reduce-scatter. With --replicas, which must divide the number of workers, the mesh has two, and
+thinwire averages between the replicas, as between hosts.
 """
 
 import argparse

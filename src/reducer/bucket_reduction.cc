@@ -167,8 +167,9 @@ class Messages {
     piece.definition = &definition_of(bucket_, chunk.entry);
     piece.step = slot.steps;
     piece.first = chunk.first;
-    piece.owner = bucket_.ground.owners.empty() ? static_cast<std::uint32_t>(chunk.number % static_cast<std::uint64_t>(context.world_size()))
-                                                : bucket_.ground.owners[piece.parameter];
+    const auto workers = static_cast<std::uint64_t>(context.world_size());
+    const auto& owners = bucket_.ground.owners;
+    piece.owner = owners.empty() ? static_cast<std::uint32_t>(chunk.number % workers) : owners[piece.parameter];
     piece.offset = pieces.size() == first ? 0 : pieces.back().offset + pieces.back().elements();
     piece.gradient = gradient_of(bucket_, chunk.entry).part(chunk.first, chunk.elements);
     if (feedback) {

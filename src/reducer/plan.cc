@@ -63,7 +63,7 @@ class Planner {
       chunks.push_back({entry, first, std::min(step, parameter.elements() - first), number++});
   }
 
-  // Owners one after the other, so that each message has about as much for every one of them: what is sent to each is padded to the longest.
+  // Owners in turns, so that each message has about as much for every one of them: what is sent to each is padded to the longest.
   void take_turns(std::vector<Chunk>& chunks) const {
     std::map<std::uint32_t, std::uint32_t> counts;
     std::vector<std::pair<std::uint32_t, Chunk>> turns;

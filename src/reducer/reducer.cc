@@ -45,12 +45,13 @@ void check_owners(const Layout& layout, const ReducerOptions& options, const Pol
   for (std::size_t i = 0; i < options.owners.size(); ++i) {
     if (options.owners[i] >= static_cast<std::uint32_t>(options.world_size))
       throw ArgumentError("parameter " + std::to_string(i) + " has owner " + std::to_string(options.owners[i]) + "; with " +
-                          std::to_string(options.world_size) + " workers it must be from 0 to " + std::to_string(options.world_size - 1));
+                          std::to_string(options.world_size) + " workers it must be from 0 to " +
+                          std::to_string(options.world_size - 1));
     if (!policy.compressor_of(i).compressor->serves_owners())
       throw ArgumentError("parameter '" + layout.parameters()[i].name + "' is to have its mean at one worker alone, and '" +
                           policy.compressor_of(i).canonical +
-                          "' brings it to all; take one whose codes go from worker to worker: none, bf16, fp16, casq, topk, or another that "
-                          "has reduce=scatter");
+                          "' brings it to all; take one whose codes go from worker to worker: none, bf16, fp16, casq, topk, or "
+                          "another that has reduce=scatter");
   }
 }
 

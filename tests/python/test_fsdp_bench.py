@@ -15,7 +15,8 @@ from test_training_job import needs_namespaces  # noqa: E402
 
 
 def test_table():
-    rows = [{"link": "1gbit", "compressor": spec, "seconds": seconds, "wire_bytes": 3e6} for spec, seconds in [("plain", 1.0), ("none", 0.5)]]
+    measured = [("plain", 1.0), ("none", 0.5)]
+    rows = [{"link": "1gbit", "compressor": spec, "seconds": seconds, "wire_bytes": 3e6} for spec, seconds in measured]
     lines = job.table(rows).splitlines()
     assert lines[1].split() == ["1gbit", "plain", "1000", "1.00", "3.00"] and lines[2].split()[2:4] == ["500", "2.00"]
     assert job.table(rows[1:]).splitlines()[1].split()[3] == "-"

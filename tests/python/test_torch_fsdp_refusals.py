@@ -143,3 +143,44 @@ def test_a_lost_worker_ends_the_others(shape, how):
             assert kind in ("PeerError", "RuntimeError", "DistBackendError")
     finally:
         workers.kill()
+
+
+def raise_on_one(shape):
+    """A worker that fails by itself: the others know at once, by PeerError or, where FSDP waits for it, by what the backend says."""
+    model = sharded(shape)
+    attachment = thinwire.torch.attach(model, "casq:bits=2", timeout=60)
+    loss_of(model, 0).backward()
+    bad = dist.get_rank() == 0
+    if bad:
+        attachment._reducer = Broken(attachment._reducer)
+    start = time.monotonic()
+    with pytest.raises(KeyError if bad else (PeerError, RuntimeError)):
+        loss_of(model, 1).backward()
+        loss_of(model, 2).backward()
+    attachment.state_dict(all_ranks=False)
+    attachment.close()
+    return time.monotonic() - start
+
+
+class Broken:
+    def __init__(self, real):
+        self._real = real
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def reduce(self, *_):
+        raise KeyError("my own fault")
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3,)], ids=str)
+def test_a_worker_that_fails_ends_the_others(shape):
+    workers = WorkerPool(3)
+    try:
+        workers.begin(raise_on_one, shape)
+        for rank in range(3):
+            seconds, failure = workers.answer(rank, 100)
+            assert failure is None, failure
+            assert seconds < 20
+    finally:
+        workers.kill()

@@ -6,6 +6,7 @@
 
 #include "compressors/registry.h"
 #include "kernels/half.h"
+#include "reducer/reseal.h"
 #include "reducer/row_specs.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
@@ -165,6 +166,45 @@ TEST(OwnersOfFloats, SixteenBitsAreSummedAsFloats) {
       ASSERT_EQ(gradients[owner][i], 0.25f * sum);
     }
   });
+}
+
+// Turns a float of what worker 1 has sent into a NaN, and makes the checksum right.
+class NanCommunicator : public Communicator {
+ public:
+  explicit NanCommunicator(Communicator& real) : real_(real) {}
+  int rank() const override { return real_.rank(); }
+  int world_size() const override { return real_.world_size(); }
+  void abandon() noexcept override { real_.abandon(); }
+  void perform(const Collective& collective) override {
+    real_.perform(collective);
+    spoil_and_reseal(collective.result.last(collective.result.size() / 2), 1, [](std::span<std::byte> message) {
+      std::ranges::fill(message.last(sizeof(float)), std::byte{0xff});
+    });
+  }
+
+ private:
+  Communicator& real_;
+};
+
+TEST(OwnersOfFloats, ForeignNansAreRefused) {
+  const Layout layout({{"a@0", {40}}, {"a@1", {40}}});
+  for (const char* spec : {"none", "bf16", "fp16"}) {
+    SCOPED_TRACE(spec);
+    Workers workers(layout, 2, {.compressor = spec, .keep_old_residuals = true, .owners = {0, 1}});
+    std::vector<float> gradient(80, 1.0f);
+    in_parallel(2, [&](int rank, Communicator& communicator) {
+      std::vector<float> mine = gradient;
+      Reduction reduction = workers.reducer(rank).reduce(parameters_of(layout, mine));
+      NanCommunicator spoilt(communicator);
+      Communicator& used = rank == 0 ? static_cast<Communicator&>(spoilt) : communicator;
+      if (rank == 0) {
+        EXPECT_THROW(run(reduction, used), PayloadError);
+        EXPECT_EQ(mine, gradient);
+      } else {
+        run(reduction, used);
+      }
+    });
+  }
 }
 
 // Large modules take several messages; each has something for every owner.

@@ -130,6 +130,6 @@ def _check_is_free(sharded: FullyShardedModel) -> None:
             raise ArgumentError("thinwire is attached to this model already; close() that attachment first")
         if group.has_hook or group.has_custom_reduce_scatter:
             raise ArgumentError(
-                f"{type(group.module).__name__} has an all-reduce hook or a reduce-scatter of its own already, and FSDP allows one of each; "
-                "attach() to a model without"
+                f"{type(group.module).__name__} has an all-reduce hook or a reduce-scatter of its own already, and FSDP allows one of "
+                "each; attach() to a model without"
             )

@@ -1,8 +1,8 @@
 """What thinwire knows of FSDP2: a module's parameter groups, how their gradients lie in memory, and where to plug in.
 
 All that PyTorch does not document stands here; read in torch 2.13, torch/distributed/fsdp/_fully_shard:
-- A group's backward pass ends in FSDPParamGroup.post_backward(), which takes the gradients off the parameters and calls foreach_reduce(). A
-  group may so be reduced several times in one backward pass (a module that is called twice), once, or not at all.
+- A group's backward pass ends in FSDPParamGroup.post_backward(), which takes the gradients off the parameters and calls foreach_reduce().
+  A group may so be reduced several times in one backward pass (a module that is called twice), once, or not at all.
 - What is reduced is flat: [shard ranks, row], where a row holds, for each parameter that has a gradient, its part for that rank, padded along
   its first dimension to the longest (padded_sharded_param_size). Neither a reduce-scatter nor a hook is told which parameters those are.
 - After the reduce-scatter, HSDP all-reduces over the replicate group, and calls the all-reduce hook after that. Then the result is divided
@@ -180,13 +180,13 @@ def _check(module: Any, group: Any) -> None:
     name = type(module).__name__
     if len(module._get_fsdp_state()._fsdp_param_groups) > 1:
         raise ArgumentError(
-            f"{name} has parameters on several meshes (shard_placement_fn), and FSDP takes no hook of such a module. Shard the parameters of "
-            "another mesh by a fully_shard() of their own, as a module that thinwire is not attached to"
+            f"{name} has parameters on several meshes (shard_placement_fn), and FSDP takes no hook of such a module. Shard the parameters "
+            "of another mesh by a fully_shard() of their own, as a module that thinwire is not attached to"
         )
     if any(parameter.is_dtensor for parameter in group.fsdp_params):
         raise ArgumentError(
-            f"{name} has parameters that are tensor parallel too, and thinwire takes those of fully_shard() alone. Leave tensor parallelism "
-            "away, and shard over all its workers, or train without thinwire"
+            f"{name} has parameters that are tensor parallel too, and thinwire takes those of fully_shard() alone. Leave tensor "
+            "parallelism away, and shard over all its workers, or train without thinwire"
         )
 
 

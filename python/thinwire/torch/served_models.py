@@ -78,7 +78,9 @@ def _refuse(model: Any) -> NoReturn:
     if any(base.__module__.startswith("torch.distributed._composable.replicate") for base in bases):
         raise ArgumentError(f"{start}, made by replicate(), which takes no communication hook. Wrap the module in DistributedDataParallel instead")
     if any(base.__name__ == "FullyShardedDataParallel" for base in bases):
-        raise ArgumentError(f"{start}, FSDP's first version. Call torch.distributed.fsdp.fully_shard() on the module instead, and attach() to that")
+        raise ArgumentError(
+            f"{start}, FSDP's first version. Call torch.distributed.fsdp.fully_shard() on the module instead, and attach() to that"
+        )
     if any(base.__module__.startswith("torch.distributed.pipelining") for base in bases):
         raise ArgumentError(
             f"{start}, of a pipeline, whose stages reduce gradients outside of backward passes. Train without the pipeline, each stage's module "

@@ -40,7 +40,8 @@ bool FloatCodec::can_encode(const kernels::Magnitudes& magnitudes) const { retur
 
 // A code lies where its message puts it, not where floats may lie.
 std::size_t FloatCodec::encode_piece(const Piece& piece, Pass /*pass*/, std::span<float> values,
-                                     const kernels::Magnitudes& /*magnitudes*/, std::span<std::byte> code, std::span<std::byte> room) const {
+                                     const kernels::Magnitudes& /*magnitudes*/, std::span<std::byte> code,
+                                     std::span<std::byte> room) const {
   if (type_ == ElementType::kFloat32) {
     std::ranges::copy(std::as_bytes(values), code.begin());
     return code.size();

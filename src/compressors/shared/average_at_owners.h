@@ -6,8 +6,8 @@
 
 namespace thinwire {
 
-// One round, in which a worker sends (W - 1) / W messages: the first half of scatter_reduce. What a worker did not use it does not send, and
-// keeps the residual of; owners average what they are sent. See Work::owners_keep_means.
+// One round, in which a worker sends (W - 1) / W messages: the first half of scatter_reduce. What a worker did not use it does not
+// send, and keeps the residual of; owners average what they are sent. See Work::owners_keep_means.
 Exchange average_at_owners(const Codec& codec, Work& work, Context& context);
 
 }  // namespace thinwire
