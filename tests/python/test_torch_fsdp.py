@@ -16,7 +16,7 @@ from worker_pool import pool
 TWO = [(2, 1), (2, 2), (3, 1), (4, 1), (1, 3), (1, 1)]
 ONE = [(1,), (2,), (3,), (4,)]
 SOME = [(2, 2), (3, 1), (3,), (4,)]
-PLAIN = {"rtol": 1e-5, "atol": 1e-7}  # sums in another order
+PLAIN = {"rtol": 1e-5, "atol": 1e-6}  # sums in another order, in the course of some steps
 
 
 def workers(shape):
@@ -223,6 +223,55 @@ def check_grouped(shape):
 @pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
 def test_modules_that_are_sharded_as_one(shape):
     workers(shape).run(check_grouped, shape)
+
+
+class Conditional(nn.Module):
+    """Of two parameters that are sharded together one is used where a worker wants it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.base = nn.Linear(WIDTH, 3)
+        self.extra = nn.Parameter(torch.randn(5, WIDTH))
+
+    def forward(self, values, used):
+        values = self.base(values)
+        return values + values @ self.extra[:3, :3] if used else values
+
+
+def check_unused(shape, spec):
+    pair = Pair(shape, spec, Conditional)
+    rank = dist.get_rank()
+    for step, used in enumerate([True, False, True]):  # by all
+        ours, plain = pair.step(plain_run(step, used=used))
+        assert [one is None for one in ours] == [one is None for one in plain] == [not (used or parameter != 0) for parameter in range(3)]
+    for model in pair.models:
+        model.set_reduce_scatter_unused_params(True)
+    for step in range(3, 6):  # by some
+        ours, plain = pair.step(plain_run(step, used=(rank + step) % 2 == 0))
+        if spec == "none":
+            assert_same(ours, plain, **PLAIN)
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("spec", ["none", "casq:bits=2"])
+@pytest.mark.parametrize("shape", [(2, 2), (3,)], ids=str)
+def test_parameters_that_some_workers_do_not_use(shape, spec):
+    workers(shape).run(check_unused, shape, spec)
+
+
+def check_compiled(shape):
+    pair = Pair(shape, "none")
+    pair.models[0] = torch.compile(pair.models[0], backend="eager")
+    for step in range(2):
+        assert_same(*pair.step(plain_run(step)), rtol=1e-4, atol=1e-6)
+    assert pair.attachment.stats()["steps"] == 2
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2,)], ids=str)
+def test_compiled_afterwards(shape):
+    workers(shape).run(check_compiled, shape)
 
 
 def residuals(attachment):
