@@ -41,7 +41,7 @@ def main() -> int:
     rows = []
     for name in arguments.links.split(","):
         link = network.parse_link(name)
-        with network.Namespaces(arguments.workers, link) as net:
+        with network.Namespaces(arguments.workers, link, arguments.per_host) as net:
             for elements in map(int, arguments.elements.split(",")):
                 rows += _measure(net, link, elements, arguments)
                 _write(arguments, rows)
@@ -56,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--links", default=_LINKS, help=f"rates, both ways for each worker (default {_LINKS})")
     add("--elements", default=_ELEMENTS, help=f"lengths of the gradient (default {_ELEMENTS})")
     add("--workers", type=int, default=4, help="default 4")
+    add("--per-host", type=int, default=1,
+        help="workers that share a namespace and its link; specs like hosts:casq:bits=2 exchange on two levels there (default 1)")
     add("--repetitions", type=int, default=5, help="of which the median counts (default 5)")
     add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
     add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from bench.training import specs
 from bench.training.network import Namespaces
 
 TOOL = os.environ.get("THINWIRE_TOOL", str(Path(__file__).resolve().parents[2] / "build" / "thinwire"))
@@ -19,9 +20,9 @@ _LONGEST = 1800  # seconds
 # mpirun starts a daemon on every "host" by what it takes for ssh. Each is given a host name of its own, as mpirun takes
 # processes of one name for neighbours that share memory.
 _AGENT = """#!/bin/sh
-rank=$((${{1##*.}} - 1))
+host=$((${{1##*.}} - 1))
 shift
-exec ip netns exec {stem}$rank unshare --uts sh -c "hostname worker$rank && $*"
+exec ip netns exec {stem}$host unshare --uts sh -c "hostname worker$host && $*"
 """
 
 
@@ -32,14 +33,15 @@ def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitio
     trace: where to write a timeline of the last compressed reduction."""
     with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
         agent = Path(folder, "agent")
-        agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))
+        agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))  # then the host's number
         agent.chmod(0o755)
         gradient = ["--elements", str(math.prod(shapes[0]))]
         if len(shapes) > 1:
             gradient = ["--layout", _write_layout(shapes, Path(folder, "layout.json"))]
-        report = json.loads(_run(net, agent, ["--compressor", spec, *gradient, "--json", "--interface", net.interface,
+        report = json.loads(_run(net, agent, ["--compressor", specs.thinwire_specs(spec)[1], *gradient, "--json", "--interface", net.interface,
                                               "--repetitions", str(repetitions), "--warm-up", str(warm_up),
                                               *(["--lanes", str(lanes)] if lanes else []),
+                                              *(["--hosts", "auto"] if specs.on_two_levels(spec) else []),
                                               *(["--trace", str(trace.resolve())] if trace else [])]))
     common = {"path": "MPI", "repetitions": repetitions}
     return [
@@ -62,8 +64,8 @@ def _write_layout(shapes: list[tuple[int, ...]], path: Path) -> str:
 
 
 def _run(net: Namespaces, agent: Path, arguments: list[str]) -> str:
-    hosts = ",".join(net.address(rank) for rank in range(net.workers))
-    settings = {"plm_rsh_agent": str(agent), "btl": "tcp,self", "btl_tcp_if_include": net.interface,
+    hosts = ",".join(f"{net.address_of_host(host)}:{net.per_host}" for host in range(net.hosts))
+    settings = {"plm_rsh_agent": str(agent), "btl": "tcp,vader,self", "btl_tcp_if_include": net.interface,
                 "oob_tcp_if_include": net.interface, "mpi_yield_when_idle": "1"}
     command = ["mpirun", "--allow-run-as-root", "--host", hosts, "--bind-to", "none", "-n", str(net.workers)]
     for key, value in settings.items():

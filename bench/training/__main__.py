@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add, images = result.add_argument, tasks.TASKS[tasks.IMAGES]
     add("--workers", type=_whole, default=4, metavar="N", help="worker processes (default 4)")
+    add("--per-host", type=_whole, default=1, metavar="L", help="workers that share a link, for specs like hosts:casq:bits=2 (default 1)")
     add("--task", choices=list(tasks.TASKS), default=tasks.IMAGES,
         help="images: a VGG-like network on Fashion-MNIST; language-model: a word-level LSTM with a "
              "large embedding on text of Debian's python3.11-doc, or of bible-kjv; recommender: "
@@ -111,7 +112,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     epochs = options.epochs or (task.slow_epochs if slow else task.epochs)
     batch = options.batch or task.batch
     result = Settings(
-        workers=options.workers, link=link.name, compressors=compressors, epochs=epochs,
+        workers=options.workers, per_host=options.per_host, link=link.name, compressors=compressors, epochs=epochs,
         seeds=list(range(options.seeds)), batch=batch,
         learning_rate=options.learning_rate or task.learning_rate, data=data, train_limit=options.train_limit,
         test_limit=options.test_limit, evaluations=options.evaluations, timeout=options.timeout,

@@ -49,7 +49,7 @@ def _open_network(settings: Settings, stack: ExitStack, progress: Progress,
     note = None
     if link.shaped:
         try:
-            opened = stack.enter_context(network.Namespaces(settings.workers, link))
+            opened = stack.enter_context(network.Namespaces(settings.workers, link, settings.per_host))
         except network.NetworkError as error:
             note = (f"NOT the {link.name} that was asked for, but loopback, unshaped: {error}. "
                     "Times and speed-ups say nothing about a slow network.")

@@ -1,4 +1,4 @@
-"""A real slow network on one machine: a namespace per worker, veth pairs, a bridge, and tc's tbf.
+"""A real slow network on one machine: a namespace per worker, or per host of several workers, veth pairs, a bridge, and tc's tbf.
 
     worker 0 [eth0] ---- [w0]  bridge  [w1] ---- [eth0] worker 1
        10.77.0.1           (namespace of its own)          10.77.0.2
@@ -104,19 +104,31 @@ class Namespaces:
     interface = WORKER_INTERFACE
     own_counters = True
 
-    def __init__(self, workers: int, link: Link) -> None:
+    def __init__(self, workers: int, link: Link, per_host: int = 1) -> None:
+        """per_host: workers that share a namespace, one after another in rank order."""
+        if workers % per_host:
+            raise NetworkError(f"{workers} workers cannot be divided among hosts of {per_host}")
         self.workers = workers
+        self.per_host = per_host
+        self.hosts = workers // per_host
         self.link = link
-        self.description = f"{workers} network namespaces on a bridge, {link.name} both ways each"
+        shared = f" of {per_host} workers each" if per_host > 1 else ""
+        self.description = f"{self.hosts} network namespaces{shared} on a bridge, {link.name} both ways each"
         self._stem = f"{NAME_PREFIX}{os.getpid()}"
         self._bridge = f"{self._stem}-bridge"
 
     def namespace(self, rank: int) -> str:
-        return f"{self._stem}-worker{rank}"
+        return self._namespace_of(rank // self.per_host)
+
+    def _namespace_of(self, host: int) -> str:
+        return f"{self._stem}-worker{host}"
 
     def address(self, rank: int) -> str:
         """Of worker `rank`, as the other workers see it."""
-        return f"10.77.0.{rank + 1}"
+        return self.address_of_host(rank // self.per_host)
+
+    def address_of_host(self, host: int) -> str:
+        return f"10.77.0.{host + 1}"
 
     def command_prefix(self, rank: int) -> list[str]:
         """What to put before a command so that it runs in the namespace of worker `rank`."""
@@ -127,8 +139,8 @@ class Namespaces:
         with interrupts.held():
             try:
                 self._make_bridge()
-                for rank in range(self.workers):
-                    self._join_worker(rank)
+                for host in range(self.hosts):
+                    self._join(host)
             except NetworkError:
                 self._delete()
                 raise
@@ -141,31 +153,31 @@ class Namespaces:
     def change(self, link: Link) -> None:
         """While workers are at work."""
         was_shaped, self.link = self.link.shaped, link
-        for rank in range(self.workers):
-            for namespace, interface in self._ends_of(rank):
+        for host in range(self.hosts):
+            for namespace, interface in self._ends_of(host):
                 if was_shaped:
                     _run("tc", "-n", namespace, "qdisc", "del", "dev", interface, "root")
                 self._shape(namespace, interface)
 
-    def _ends_of(self, rank: int) -> list[tuple[str, str]]:
-        """Of a worker's veth pair: namespace and interface."""
-        return [(self.namespace(rank), WORKER_INTERFACE), (self._bridge, f"w{rank}")]
+    def _ends_of(self, host: int) -> list[tuple[str, str]]:
+        """Of a veth pair: namespace and interface."""
+        return [(self._namespace_of(host), WORKER_INTERFACE), (self._bridge, f"w{host}")]
 
     def _make_bridge(self) -> None:
         _run("ip", "netns", "add", self._bridge)
         _run("ip", "-n", self._bridge, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", self._bridge, "link", "set", "bridge", "up", "addrgenmode", "none")
 
-    def _join_worker(self, rank: int) -> None:
-        worker, port = self.namespace(rank), f"w{rank}"
+    def _join(self, host: int) -> None:
+        worker, port = self._namespace_of(host), f"w{host}"
         _run("ip", "netns", "add", worker)
         _run("ip", "-n", worker, "link", "set", "lo", "up")
         _run("ip", "-n", self._bridge, "link", "add", port, "type", "veth",
              "peer", "name", WORKER_INTERFACE, "netns", worker)
-        _run("ip", "-n", worker, "address", "add", f"{self.address(rank)}/24",
+        _run("ip", "-n", worker, "address", "add", f"{self.address_of_host(host)}/24",
              "dev", WORKER_INTERFACE)
         _run("ip", "-n", self._bridge, "link", "set", port, "master", "bridge")
-        for namespace, interface in self._ends_of(rank):
+        for namespace, interface in self._ends_of(host):
             self._shape(namespace, interface)
             _run("ip", "-n", namespace, "link", "set", interface, "up", "addrgenmode", "none")
 
@@ -176,7 +188,7 @@ class Namespaces:
                  "burst", f"{self.link.burst_kib}kb", "latency", "50ms")
 
     def _delete(self) -> None:
-        for name in [self.namespace(rank) for rank in range(self.workers)] + [self._bridge]:
+        for name in [self._namespace_of(host) for host in range(self.hosts)] + [self._bridge]:
             _delete_namespace(name)
 
 

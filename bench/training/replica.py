@@ -87,7 +87,8 @@ class Replica:
             self.model.register_comm_hook(self._random, random_projection.hook)
         elif self.spec != "plain":
             import thinwire.torch
-            self._averager = thinwire.torch.attach(self.model, **self._thinwire_options(), lanes=lanes)
+            hosts = "auto" if specs.on_two_levels(self.spec) else "flat"
+            self._averager = thinwire.torch.attach(self.model, **self._thinwire_options(), lanes=lanes, hosts=hosts)
 
     def begin(self, optimizer: torch.optim.Optimizer) -> None:
         """Before the first step of the optimizer of the model."""

@@ -15,6 +15,7 @@ class Settings:
     """Everything that decides the result of a job, machine apart."""
 
     workers: int
+    per_host: int  # of them, in one network namespace
     link: str
     compressors: list[str]
     epochs: float

@@ -8,6 +8,7 @@
                       "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's, and
                       "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
+    hosts:SPEC        thinwire's SPEC on two levels, where workers share hosts: hosts="auto"
     auto, auto:quality=Q
                       what thinwire finds to be fastest, within limits of quality: lossless, safe or fast
     local:every=H/SPEC
@@ -24,6 +25,7 @@ _POWERSGD = re.compile(r"powersgd(?::rank=([1-9]\d*))?")
 _POWERSGD_RANK = 4
 _RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
+_HOSTS = "hosts:"
 _LOCAL = re.compile(r"local:([^/]*)/(.*)")
 _LOCAL_OPTIONS = {"every": int, "fragments": int, "overlap": int, "mixing": float, "rate": float, "momentum": float}
 
@@ -75,10 +77,14 @@ def local_options(spec: str) -> dict[str, int | float] | None:
     raise ValueError(f"{spec!r}: expected local:every=H/SPEC, also with numbers for any of {', '.join(list(_LOCAL_OPTIONS)[1:])}")
 
 
+def on_two_levels(spec: str) -> bool:
+    return spec.startswith(_HOSTS)
+
+
 def thinwire_specs(spec: str) -> tuple[str | None, str]:
     """Of embeddings, where they have one of their own, and of all else."""
     local = _LOCAL.fullmatch(spec)
-    first, joined, rest = (local[2] if local else spec).removeprefix(_THINWIRE).partition("+")
+    first, joined, rest = (local[2] if local else spec).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
     return (first, rest) if joined else (None, first)
 
 

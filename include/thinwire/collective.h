@@ -30,6 +30,10 @@ enum class CollectiveKind : std::uint8_t {
   kBroadcast,  // data: the root's bytes on every worker, in place
 };
 
+// Who takes part. Where hosts are told apart a collective may be of a part of the workers, and other parts perform theirs at the same time.
+enum class Group : std::uint8_t { kAll, kWithinHost, kBetweenHosts };
+inline constexpr std::size_t kGroups = 3;
+
 // What the bytes are for; the driver counts them apart.
 enum class Purpose : std::uint8_t {
   kSetup,    // training of clusters, bases
@@ -41,14 +45,16 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::kSum;
   ElementType type = ElementType::kUint8;
   Purpose purpose = Purpose::kPayload;
+  Group group = Group::kAll;         // whose members ranks, roots and numbers of workers count, in rank order
   int root = 0;                      // kBroadcast only
   std::span<std::byte> data = {};    // aligned to its element type
   std::span<std::byte> result = {};  // kGather: world size times data.size(); kScatter: data.size(); else empty
 };
 
-// For people: "sum", "gather"; "float32", and "bytes" for kUint8.
+// For people: "sum", "gather"; "float32", and "bytes" for kUint8; "all", "host", "between".
 const char* name_of(CollectiveKind kind);
 const char* name_of(ElementType type);
+const char* name_of(Group group);
 
 // Bytes a worker sends for `collective` by its standard algorithm: ring all-reduce, ring all-gather, direct all-to-all,
 // and for a broadcast the tree's mean over the workers. 0 with one worker.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "thinwire/collective.h"
@@ -18,7 +19,8 @@ class Communicator {
   virtual int world_size() const = 0;
 
   // Returns when the collective's result is in place on this worker. Throws PeerError when another worker is lost, late
-  // beyond the timeout, has failed, or issued another collective; after that, every further call throws as well.
+  // beyond the timeout, has failed, or issued another collective; after that, every further call throws as well. Throws
+  // ArgumentError for a group of which this was not told: what is made without hosts knows Group::kAll alone.
   virtual void perform(const Collective& collective) = 0;
 
   // Tells the other workers that this one will issue no more collectives; they fail at once instead of waiting.
@@ -27,7 +29,8 @@ class Communicator {
 
 // A group of workers that are threads of this process, in rank order; each end goes to one thread. The embedded default
 // and the ground of the tests. Sums are taken in rank order, so they have the same bits on every worker and in every run.
+// hosts: as in ReducerOptions.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(
-    int world_size, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+    int world_size, std::chrono::milliseconds timeout = std::chrono::minutes(5), std::span<const int> hosts = {});
 
 }  // namespace thinwire

@@ -32,6 +32,7 @@ class MpiEnvironment {
 struct MpiOptions {
   int lanes = 1;                                              // groups, which are independent of each other
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // for a collective in which nothing moves
+  std::vector<int> hosts = {};                                // as in ReducerOptions
   std::optional<int> communicator = {};                       // MPI_Comm_c2f() of one; none: MPI_COMM_WORLD
 };
 

@@ -33,6 +33,11 @@ struct ReducerOptions {
   int world_size = 1;
   int lanes = 1;                // how many reductions may be in flight at once
   int threads = 1;              // that encode and decode, with the caller, up to kMostThreads; may differ between workers
+  // Of each worker, a number that names its host; empty, or as many hosts as workers: none share one. Workers of a host add up their gradients
+  // as they are, and each averages its part of them over the hosts, compressed: what leaves a host, codecs' work and residuals are
+  // divided by the number of its workers, or by that of the host with the fewest.
+  std::vector<int> hosts = {};
+  bool host_memory = true;      // by memory that a host's workers share, where they all can and may; else by messages
   Link link = {};               // if it is known beforehand; the same on every worker
   bool keep_old_residuals = false;  // where failed steps are expected, as under loss scaling: they then leave residuals as they were
   // Reduce-scatter: of each parameter of the layout, the worker that alone gets its mean; the same on every worker. The others' gradients
@@ -52,17 +57,24 @@ struct ParameterGradient {
   std::span<std::byte> data;
 };
 
+// Elements first .. first + elements - 1 of a parameter, perhaps none.
+struct ParameterRange {
+  std::uint64_t first = 0;
+  std::uint64_t elements = 0;
+};
+
 // Sums over all reductions of this worker since its construction.
 struct Counters {
   std::uint64_t reductions = 0;
   std::uint64_t rounds = 0;
-  std::uint64_t elements = 0;             // elements reduced
+  std::uint64_t elements = 0;             // elements reduced; where workers share hosts, of this worker's part
   std::uint64_t compressed_elements = 0;  // of those, by another compressor than "none"
   std::uint64_t setup_bytes = 0;
   std::uint64_t payload_bytes = 0;
   std::uint64_t second_bytes = 0;
   double traffic_bytes = 0;        // sent, by the collectives' standard algorithms
   double plain_traffic_bytes = 0;  // what ring all-reduce of the uncompressed gradient would have sent
+  double within_host_bytes = 0;    // sent to workers of the same host, where hosts are told apart; in neither of the above
   double row_traffic_bytes = 0;    // of traffic_bytes, what compressors of rows sent
   std::uint64_t row_elements = 0;  // of elements, those that travelled by compressors of rows
   std::uint64_t fallbacks = 0;     // messages in which these found too few empty rows and travelled as "none" does
@@ -99,7 +111,7 @@ class Reduction {
 // Asks for and performs collectives until the reduction is done.
 void run(Reduction& reduction, Communicator& communicator);
 
-// A worker's saved memory, in a form any framework can store.
+// A worker's saved memory, in a form any framework can store: of its part of the parameter (Reducer::part).
 struct ParameterState {
   std::string name;
   std::uint64_t steps = 0;        // committed so far
@@ -150,10 +162,15 @@ class Reducer {
   const std::string& compressor_of(std::size_t index) const;
   // Whether what it loses is kept for the next step.
   bool keeps_residual(std::size_t index) const;
+  // What this worker compresses of parameter `index`: all of it, unless workers share hosts.
+  ParameterRange part(std::size_t index) const;
+  // As in the options; empty where none is shared.
+  std::span<const int> hosts() const;
 
   Counters counters() const;
 
-  // Throw StateError within a step or while a reduction is in flight. load_state() changes nothing if it throws StateError.
+  // Throw StateError within a step or while a reduction is in flight. load_state() changes nothing if it throws StateError. It takes
+  // the part out of a residual of the whole parameter; memories must be of the part, or empty.
   std::vector<ParameterState> state() const;
   void load_state(std::span<const ParameterState> states);
 

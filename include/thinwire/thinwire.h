@@ -4,6 +4,7 @@
 #include "thinwire/collective.h"
 #include "thinwire/communicator.h"
 #include "thinwire/errors.h"
+#include "thinwire/hosts.h"
 #include "thinwire/layout.h"
 #include "thinwire/link.h"
 #include "thinwire/pipelining.h"

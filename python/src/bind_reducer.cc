@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "thinwire/errors.h"
+#include "thinwire/hosts.h"
 #include "thinwire/pipelining.h"
 #include "thinwire/step_time.h"
 
@@ -97,8 +98,9 @@ HeldReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uin
 
 void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
                std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every, bool keep_old_residuals,
-               std::optional<std::tuple<double, double>> link, std::vector<std::uint32_t> owners) {
+               std::optional<std::tuple<double, double>> link, std::vector<int> hosts, std::vector<std::uint32_t> owners) {
   ReducerOptions options;
+  options.hosts = std::move(hosts);
   options.compressor = std::move(compressor);
   options.rules = make_rules(std::move(rules));
   options.small_uncompressed = small_uncompressed;
@@ -131,6 +133,7 @@ nb::dict counters_of(const Reducer& reducer) {
   result["second_bytes"] = counters.second_bytes;
   result["traffic_bytes"] = counters.traffic_bytes;
   result["plain_traffic_bytes"] = counters.plain_traffic_bytes;
+  result["within_host_bytes"] = counters.within_host_bytes;
   result["row_traffic_bytes"] = counters.row_traffic_bytes;
   result["row_elements"] = counters.row_elements;
   result["fallbacks"] = counters.fallbacks;
@@ -174,6 +177,13 @@ std::vector<bool> keeps_residuals_of(const Reducer& reducer) {
   return keeps;
 }
 
+std::vector<std::tuple<std::uint64_t, std::uint64_t>> parts_of(const Reducer& reducer) {
+  std::vector<std::tuple<std::uint64_t, std::uint64_t>> parts;
+  for (std::size_t i = 0; i < reducer.layout().parameters().size(); ++i)
+    parts.emplace_back(reducer.part(i).first, reducer.part(i).elements);
+  return parts;
+}
+
 // (ready, encode, decode, rounds, bytes)
 using BucketRow = std::tuple<double, double, double, double, double>;
 
@@ -207,6 +217,7 @@ void bind_reducer(nb::module_& module) {
   nb::class_<Collective>(module, "Collective", "What a communicator has to perform.")
       .def_prop_ro("kind", [](const Collective& self) { return name_of(self.kind); },
                    "\"sum\", \"max\", \"unite\", \"gather\", \"scatter\" or \"broadcast\".")
+      .def_prop_ro("group", [](const Collective& self) { return name_of(self.group); }, "Of which workers: \"all\", \"host\" or \"between\".")
       .def_ro("root", &Collective::root, "Whose data all get, for \"broadcast\".")
       .def_prop_ro("data", [](nb::handle_t<Collective> self) {
         const auto& collective = nb::cast<const Collective&>(self);
@@ -230,6 +241,12 @@ void bind_reducer(nb::module_& module) {
              nb::arg("codec_seconds"), nb::arg("wire_seconds"), nb::arg("buckets"), nb::arg("most"),
              "How many buckets to have on their way at once, at most `most`, by what one lane takes for all of them.");
 
+  module.def("host_identity", &host_identity, "Equal for processes that reach each other without a network.");
+  module.def("number_hosts", [](const std::vector<std::string>& identities) { return number_hosts(identities); }, nb::arg("identities"),
+             "Of each worker the number of its host, from 0 on in the order of their first workers.");
+  module.def("has_two_levels", [](const std::vector<int>& hosts) { return has_two_levels(hosts); }, nb::arg("hosts"),
+             "Whether there are several hosts, one of which has several workers.");
+
   module.def("is_small", [](std::vector<std::int64_t> shape) { return is_small({"", std::move(shape)}); }, nb::arg("shape"),
              "Whether a parameter of this shape is not worth compressing, and travels as it is unless a rule says otherwise.");
 
@@ -243,7 +260,7 @@ void bind_reducer(nb::module_& module) {
       .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
            nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
            nb::arg("threads"), nb::arg("measure_every"), nb::arg("keep_old_residuals") = false,
-           nb::arg("link") = nb::none(), nb::arg("owners") = std::vector<std::uint32_t>())
+           nb::arg("link") = nb::none(), nb::arg("hosts") = std::vector<int>(), nb::arg("owners") = std::vector<std::uint32_t>())
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")
@@ -260,6 +277,9 @@ void bind_reducer(nb::module_& module) {
       .def_prop_ro("description", &Reducer::description)
       .def_prop_ro("compressors", &compressors_of, "The canonical spec of every parameter.")
       .def_prop_ro("keeps_residuals", &keeps_residuals_of, "Whether error feedback is on, of every parameter.")
+      .def_prop_ro("hosts", [](const Reducer& self) { return std::vector<int>(self.hosts().begin(), self.hosts().end()); },
+                   "Of each worker the number of its host; empty where none is shared.")
+      .def_prop_ro("parts", &parts_of, "(first element, elements) of what this worker compresses, of every parameter.")
       .def("counters", &counters_of)
       .def("state", &state_of, "A tuple (name, steps, residual, memory) for each parameter.")
       .def("load_state", &load_state, nb::arg("rows"));

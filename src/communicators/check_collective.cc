@@ -56,6 +56,12 @@ void check_collective(const Collective& collective, int world_size) {
   if (overlap(collective.data, collective.result)) refuse(collective, "data and result must not overlap");
 }
 
+void check_group(const Collective& collective, const HostGroups& groups) {
+  if (collective.group != Group::kAll && !groups.two_levels())
+    refuse(collective, std::string("it is of the group '") + name_of(collective.group) +
+                           "', and this communicator was made without hosts; give it those that the reducer has");
+}
+
 std::string describe(const Collective& collective) {
   return describe(collective.kind, collective.type, collective.data.size(), collective.root);
 }

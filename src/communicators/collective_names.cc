@@ -38,4 +38,16 @@ const char* name_of(ElementType type) {
   return "unknown elements";
 }
 
+const char* name_of(Group group) {
+  switch (group) {
+    case Group::kAll:
+      return "all";
+    case Group::kWithinHost:
+      return "host";
+    case Group::kBetweenHosts:
+      return "between";
+  }
+  return "unknown group";
+}
+
 }  // namespace thinwire

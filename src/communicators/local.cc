@@ -8,7 +8,9 @@
 // will. Once moving has begun all workers are in this process, in this code, and done soon; it is never broken off.
 #include <algorithm>
 #include <condition_variable>
+#include <array>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "communicators/check_collective.h"
 #include "communicators/combine.h"
 #include "communicators/parts.h"
+#include "core/host_groups.h"
 #include "thinwire/communicator.h"
 #include "thinwire/errors.h"
 
@@ -59,12 +62,12 @@ bool same(const Collective& a, const Collective& b) {
 
 class Hub {
  public:
-  Hub(int world_size, std::chrono::milliseconds timeout)
-      : timeout_(timeout), posted_(world_size), present_(world_size, false) {}
-
-  int world_size() const { return static_cast<int>(posted_.size()); }
+  // members: ranks, for what it says of them.
+  Hub(std::span<const int> members, std::chrono::milliseconds timeout)
+      : timeout_(timeout), members_(members.begin(), members.end()), posted_(members.size()), present_(members.size(), false) {}
 
   void perform(std::size_t rank, const Collective& collective) {
+    check_collective(collective, static_cast<int>(posted_.size()));
     meet(rank, collective);
     move_data(posted_, rank);
     leave();
@@ -125,31 +128,33 @@ class Hub {
   std::string fault_text() const {
     switch (fault_) {
       case Fault::kAbandoned:
-        return "worker " + std::to_string(fault_rank_) + " has left the group of " + std::to_string(world_size()) +
-               "; its own error says why";
+        return worker(fault_rank_) + " has left the group of " + std::to_string(members_.size()) + "; its own error says why";
       case Fault::kLate:
         return "worker " + missing_workers() + " did not join a " + describe(posted_[fault_rank_]) + " within " +
-               std::to_string(timeout_.count()) + " ms, in which worker " + std::to_string(fault_rank_) + " waited";
+               std::to_string(timeout_.count()) + " ms, in which " + worker(fault_rank_) + " waited";
       default:
         return "workers issued different collectives:" + all_posted();
     }
   }
 
+  std::string worker(std::size_t rank) const { return "worker " + std::to_string(members_[rank]); }
+
   std::string missing_workers() const {
     std::string text;
     for (std::size_t r = 0; r < present_.size(); ++r)
-      if (!present_[r]) text += (text.empty() ? "" : ", ") + std::to_string(r);
+      if (!present_[r]) text += (text.empty() ? "" : ", ") + std::to_string(members_[r]);
     return text;
   }
 
   std::string all_posted() const {
     std::string text;
     for (std::size_t r = 0; r < posted_.size(); ++r)
-      text += (r == 0 ? " worker " : "; worker ") + std::to_string(r) + " a " + describe(posted_[r]);
+      text += (r == 0 ? " " : "; ") + worker(r) + " a " + describe(posted_[r]);
     return text;
   }
 
   const std::chrono::milliseconds timeout_;
+  const std::vector<int> members_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Collective> posted_;  // written under the mutex while meeting, read by all while moving
@@ -164,34 +169,47 @@ class Hub {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  LocalCommunicator(const HostGroups& groups, const std::array<std::shared_ptr<Hub>, kGroups>& hubs) : groups_(groups), hubs_(hubs) {}
   ~LocalCommunicator() override { abandon(); }
 
-  int rank() const override { return rank_; }
-  int world_size() const override { return hub_->world_size(); }
+  int rank() const override { return groups_.place(Group::kAll); }
+  int world_size() const override { return groups_.size(Group::kAll); }
 
   void perform(const Collective& collective) override {
-    check_collective(collective, world_size());
-    hub_->perform(static_cast<std::size_t>(rank_), collective);
+    check_group(collective, groups_);
+    hubs_[static_cast<std::size_t>(collective.group)]->perform(static_cast<std::size_t>(groups_.place(collective.group)), collective);
   }
 
-  void abandon() noexcept override { hub_->abandon(static_cast<std::size_t>(rank_)); }
+  void abandon() noexcept override {
+    for (const Group group : {Group::kAll, Group::kWithinHost, Group::kBetweenHosts})
+      hubs_[static_cast<std::size_t>(group)]->abandon(static_cast<std::size_t>(groups_.place(group)));
+  }
 
  private:
-  std::shared_ptr<Hub> hub_;
-  int rank_;
+  HostGroups groups_;
+  std::array<std::shared_ptr<Hub>, kGroups> hubs_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_local_communicators(int world_size, std::chrono::milliseconds timeout) {
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int world_size, std::chrono::milliseconds timeout,
+                                                                    std::span<const int> hosts) {
   if (world_size < 1) throw ArgumentError("a group of " + std::to_string(world_size) + " workers; at least 1 is needed");
   if (timeout.count() < 1)
     throw ArgumentError("a timeout of " + std::to_string(timeout.count()) + " ms; at least 1 ms is needed");
   timeout = std::min(timeout, std::chrono::milliseconds(std::chrono::years(1)));  // a deadline must not overflow
-  const auto hub = std::make_shared<Hub>(world_size, timeout);
+  std::map<std::pair<Group, int>, std::shared_ptr<Hub>> hubs;  // by what they are for, and the first of their members
   std::vector<std::unique_ptr<Communicator>> group;
-  for (int rank = 0; rank < world_size; ++rank) group.push_back(std::make_unique<LocalCommunicator>(hub, rank));
+  for (int rank = 0; rank < world_size; ++rank) {
+    const HostGroups groups(hosts, rank, world_size);
+    std::array<std::shared_ptr<Hub>, kGroups> its;
+    for (const Group each : {Group::kAll, Group::kWithinHost, Group::kBetweenHosts}) {
+      std::shared_ptr<Hub>& hub = hubs[{each, groups.members(each).front()}];
+      if (!hub) hub = std::make_shared<Hub>(groups.members(each), timeout);
+      its[static_cast<std::size_t>(each)] = hub;
+    }
+    group.push_back(std::make_unique<LocalCommunicator>(groups, its));
+  }
   return group;
 }
 

@@ -33,8 +33,9 @@ constexpr auto kPatienceAtClose = std::chrono::milliseconds(300);
 
 class Engine {
  public:
-  Engine(std::unique_ptr<Messenger> messenger, int lanes, std::chrono::milliseconds timeout)
-      : messenger_(std::move(messenger)), timeout_(timeout), lanes_(static_cast<std::size_t>(lanes)) {
+  Engine(std::unique_ptr<Messenger> messenger, int lanes, std::chrono::milliseconds timeout, std::span<const int> hosts)
+      : messenger_(std::move(messenger)), groups_(hosts, messenger_->rank(), messenger_->world_size()), timeout_(timeout),
+        lanes_(static_cast<std::size_t>(lanes)) {
     if (world_size() == 1) return;
     for (MessageLane& lane : lanes_) {
       lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kWindow * kSlotBytes + 64);
@@ -71,13 +72,15 @@ class Engine {
   int world_size() const { return messenger_->world_size(); }
 
   void perform(std::size_t index, const Collective& collective) {
-    check_collective(collective, world_size());
+    check_group(collective, groups_);
+    const int members = groups_.size(collective.group);
+    check_collective(collective, members);
     copy_own_part(collective);
     MessageLane& lane = lanes_[index];
     std::unique_lock lock(mutex_);
     if (lane.fault.empty() && lane.leaving) lane.fault = "this worker has left the group";
     if (!lane.fault.empty()) throw PeerError(lane.fault);
-    if (world_size() == 1 || collective.data.empty()) return;
+    if (members == 1 || collective.data.empty()) return;
     lane.asked = &collective;
     wake_.notify_one();
     lane.answered.wait(lock, [&] { return lane.asked == nullptr; });
@@ -103,9 +106,9 @@ class Engine {
 
   void copy_own_part(const Collective& collective) const {
     if (collective.data.empty() || collective.result.empty()) return;
-    const std::size_t own = static_cast<std::size_t>(rank());
+    const auto own = static_cast<std::size_t>(groups_.place(collective.group));
     const bool gathers = collective.kind == CollectiveKind::kGather;
-    const std::size_t part = gathers ? collective.data.size() : collective.data.size() / static_cast<std::size_t>(world_size());
+    const std::size_t part = gathers ? collective.data.size() : collective.data.size() / groups_.members(collective.group).size();
     std::memcpy(collective.result.data() + own * part, collective.data.data() + (gathers ? 0 : own * part), part);
   }
 
@@ -179,14 +182,18 @@ class Engine {
   }
 
   void begin(MessageLane& lane) {
-    plan_transfers(lane.collective, rank(), world_size(), lane.plan);
+    const auto members = groups_.members(lane.collective.group);
+    const int place = groups_.place(lane.collective.group);
+    plan_transfers(lane.collective, place, static_cast<int>(members.size()), lane.plan);
+    for (auto* transfers : {&lane.plan.sends, &lane.plan.receives})
+      for (Transfer& transfer : *transfers) transfer.peer = members[static_cast<std::size_t>(transfer.peer)];
     lane.next_send = lane.next_receive = lane.sent = lane.received = 0;
     lane.is_received.assign(lane.plan.receives.size(), 0);
     lane.last_progress = Clock::now();
     if (lane.plan.combine_everyones) {
       const auto data = lane.collective.data;
-      lane.everyones.resize(data.size() * static_cast<std::size_t>(world_size()));
-      std::memcpy(lane.everyones.data() + static_cast<std::size_t>(rank()) * data.size(), data.data(), data.size());
+      lane.everyones.resize(data.size() * members.size());
+      std::memcpy(lane.everyones.data() + static_cast<std::size_t>(place) * data.size(), data.data(), data.size());
     }
     check_departures(lane);
   }
@@ -277,7 +284,7 @@ class Engine {
 
   void complete(MessageLane& lane) {
     if (lane.plan.combine_everyones) combine_everyones(lane);
-    ++lane.completed;
+    ++lane.completed[lane.group()];
     answer(lane, true, "");
   }
 
@@ -285,7 +292,7 @@ class Engine {
   void combine_everyones(MessageLane& lane) {
     const auto data = lane.collective.data;
     const std::span<std::byte> total(lane.everyones.data(), data.size());
-    for (std::size_t rank = 1; rank < static_cast<std::size_t>(world_size()); ++rank)
+    for (std::size_t rank = 1; rank < groups_.members(lane.collective.group).size(); ++rank)
       combine_into(lane.collective.kind, lane.collective.type, total,
                    std::span(lane.everyones).subspan(rank * data.size(), data.size()));
     std::ranges::copy(total, data.begin());
@@ -357,8 +364,10 @@ class Engine {
 
   // A worker that has done its part in this collective may have left since.
   void check_departures(MessageLane& lane) {
-    for (std::size_t peer = 0; lane.active && peer < lane.departed.size(); ++peer)
-      if (lane.departed[peer] && *lane.departed[peer] <= lane.completed) fail_after(lane, static_cast<int>(peer));
+    for (const int member : groups_.members(lane.collective.group)) {
+      const auto& departed = lane.departed[static_cast<std::size_t>(member)];
+      if (lane.active && departed && (*departed)[lane.group()] <= lane.completed_of_group()) fail_after(lane, member);
+    }
   }
 
   void fail_after(MessageLane& lane, int departed) {
@@ -376,6 +385,7 @@ class Engine {
   };
 
   const std::unique_ptr<Messenger> messenger_;
+  const HostGroups groups_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -412,9 +422,9 @@ void check_message_options(int lanes, std::chrono::milliseconds timeout) {
 }
 
 std::vector<std::unique_ptr<Communicator>> make_message_communicators(std::unique_ptr<Messenger> messenger, int lanes,
-                                                                      std::chrono::milliseconds timeout) {
+                                                                      std::chrono::milliseconds timeout, std::span<const int> hosts) {
   check_message_options(lanes, timeout);
-  const auto engine = std::make_shared<Engine>(std::move(messenger), lanes, timeout);
+  const auto engine = std::make_shared<Engine>(std::move(messenger), lanes, timeout, hosts);
   std::vector<std::unique_ptr<Communicator>> group;
   for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes); ++lane)
     group.push_back(std::make_unique<MessageCommunicator>(engine, lane));

@@ -10,9 +10,10 @@ MessageHeader header_of(const MessageLane& lane, std::size_t segment, std::uint6
   MessageHeader header;
   header.kind = lane.collective.kind;
   header.type = lane.collective.type;
+  header.group = lane.collective.group;
   header.root = lane.collective.kind == CollectiveKind::kBroadcast ? lane.collective.root : 0;
   header.segment = static_cast<std::uint32_t>(segment);
-  header.sequence = lane.completed;
+  header.sequence = lane.completed_of_group();
   header.bytes = lane.collective.data.size();
   header.message = message;
   return header;
@@ -34,15 +35,16 @@ std::string late_text(const MessageLane& lane, int rank, std::chrono::millisecon
 
 std::string foreign_text(const MessageLane& lane, const Transfer& transfer, const Slot& slot, std::size_t bytes, int rank) {
   const std::string who = "worker " + std::to_string(transfer.peer);
-  const std::string mine = describe(lane.collective) + ", the group's " + std::to_string(lane.completed);
+  const std::string mine = describe(lane.collective) + ", the group's " + std::to_string(lane.completed_of_group());
   MessageHeader header;
   if (bytes >= sizeof header) std::memcpy(&header, slot.memory, sizeof header);
-  const bool known = header.kind <= CollectiveKind::kBroadcast && header.type <= ElementType::kUint8;
+  const bool known = header.kind <= CollectiveKind::kBroadcast && header.type <= ElementType::kUint8 &&
+                     header.group <= Group::kBetweenHosts;
   if (bytes < sizeof header || header.magic != kMagic || !known)
     return who + " sent " + std::to_string(bytes) + " bytes that are no part of a " + mine;
   const MessageHeader expected = header_of(lane, transfer.bytes, slot.message);
   if (header.sequence != expected.sequence || header.kind != expected.kind || header.type != expected.type ||
-      header.bytes != expected.bytes || header.root != expected.root)
+      header.bytes != expected.bytes || header.root != expected.root || header.group != expected.group)
     return "workers issued different collectives: " + who + " a " +
            describe(header.kind, header.type, header.bytes, header.root) + ", its " + std::to_string(header.sequence) +
            "; worker " + std::to_string(rank) + " a " + mine;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "communicators/transfers.h"
+#include "core/host_groups.h"
 #include "thinwire/collective.h"
 
 namespace thinwire {
@@ -24,21 +25,25 @@ struct alignas(64) MessageHeader {
   std::uint32_t magic = kMagic;
   CollectiveKind kind{};
   ElementType type{};
-  std::uint16_t unused = 0;
+  Group group{};
+  std::uint8_t unused = 0;
   std::int32_t root = 0;
   std::uint32_t segment = 0;   // bytes that follow
-  std::uint64_t sequence = 0;  // number of the collective in its lane
+  std::uint64_t sequence = 0;  // number of the collective among those of its group in its lane
   std::uint64_t bytes = 0;     // of the collective's data
   std::uint64_t message = 0;   // number of the message from this worker to that one, in this lane
   std::byte padding[24] = {};
 };
 static_assert(sizeof(MessageHeader) == 64);
 
+// Collectives of each group that a worker has had its part in.
+using Completed = std::array<std::uint64_t, kGroups>;
+
 // "I leave this lane." With a text if this worker saw what went wrong.
 struct Notice {
   std::uint32_t magic = kMagic;
   std::int32_t lane = 0;
-  std::uint64_t completed = 0;  // collectives that its worker has had its part in
+  Completed completed = {};
   char text[240] = {};
 };
 
@@ -61,7 +66,7 @@ struct MessageLane {
   bool active = false;
   bool told = false;  // the others know that this worker has left
   Collective collective;
-  std::uint64_t completed = 0;
+  Completed completed = {};
   TransferPlan plan;
   std::size_t next_send = 0, next_receive = 0, sent = 0, received = 0;
   std::vector<char> is_received;
@@ -70,8 +75,12 @@ struct MessageLane {
   std::unique_ptr<std::byte[]> slots;
   std::chrono::steady_clock::time_point last_progress;
   std::size_t notices_on_their_way = 0;
-  std::vector<std::optional<std::uint64_t>> departed;    // by worker: what it had completed
+  std::vector<std::optional<Completed>> departed;         // by worker: what it had completed
   std::vector<std::uint64_t> messages_to, messages_from;  // by worker: how many so far
+
+  // Of the group at hand.
+  std::size_t group() const { return static_cast<std::size_t>(collective.group); }
+  std::uint64_t completed_of_group() const { return completed[group()]; }
 };
 
 inline constexpr std::size_t kSlotBytes = sizeof(MessageHeader) + kSegmentBytes;

@@ -193,7 +193,8 @@ std::vector<std::unique_ptr<Communicator>> make_mpi_communicators(const MpiOptio
   const MPI_Comm communicator =
       options.communicator ? MPI_Comm_f2c(static_cast<MPI_Fint>(*options.communicator)) : MPI_COMM_WORLD;
   check_message_options(options.lanes, options.timeout);  // before anything that waits for the others
-  return make_message_communicators(std::make_unique<MpiMessenger>(communicator, options.lanes + 1), options.lanes, options.timeout);
+  return make_message_communicators(std::make_unique<MpiMessenger>(communicator, options.lanes + 1), options.lanes, options.timeout,
+                                    options.hosts);
 }
 
 }  // namespace thinwire

@@ -51,14 +51,24 @@ class PhaseClock {
   std::array<double, 3> seconds_{};
 };
 
+// A worker among those that it exchanges with.
+struct Membership {
+  Group group = Group::kAll;
+  int rank = 0;
+  int world_size = 1;
+  std::uint64_t seed = 0;  // theirs
+};
+
 class Context {
  public:
-  Context(int rank, int world_size, std::uint64_t seed, Scratch& scratch, ThreadPool& threads)
-      : rank_(rank), world_size_(world_size), seed_(seed), scratch_(&scratch), threads_(&threads) {}
+  Context(const Membership& membership, Scratch& scratch, ThreadPool& threads)
+      : membership_(membership), scratch_(&scratch), threads_(&threads) {}
 
-  int rank() const { return rank_; }
-  int world_size() const { return world_size_; }
-  std::uint64_t seed() const { return seed_; }
+  // The collectives awaited from now on are of these workers.
+  void join(const Membership& membership) { membership_ = membership; }
+  int rank() const { return membership_.rank; }
+  int world_size() const { return membership_.world_size; }
+  std::uint64_t seed() const { return membership_.seed; }
   Scratch& scratch() { return *scratch_; }
   // For loops over pieces. Scratch is taken outside of them, and what they add up is added afterwards, in the pieces' order.
   ThreadPool& threads() { return *threads_; }
@@ -101,21 +111,21 @@ class Context {
     return moving(CollectiveKind::kScatter, shards, mine);
   }
   Await broadcast(std::span<std::byte> bytes, int root) {
-    return Await({.kind = CollectiveKind::kBroadcast, .purpose = purpose, .root = root, .data = bytes, .result = {}});
+    return Await({.kind = CollectiveKind::kBroadcast, .purpose = purpose, .group = membership_.group, .root = root, .data = bytes,
+                  .result = {}});
   }
 
  private:
   template <class T>
   Await in_place(CollectiveKind kind, ElementType type, std::span<T> values) const {
-    return Await({.kind = kind, .type = type, .purpose = purpose, .data = std::as_writable_bytes(values), .result = {}});
+    return Await({.kind = kind, .type = type, .purpose = purpose, .group = membership_.group, .data = std::as_writable_bytes(values),
+                  .result = {}});
   }
   Await moving(CollectiveKind kind, std::span<std::byte> data, std::span<std::byte> result) const {
-    return Await({.kind = kind, .purpose = purpose, .data = data, .result = result});
+    return Await({.kind = kind, .purpose = purpose, .group = membership_.group, .data = data, .result = result});
   }
 
-  int rank_;
-  int world_size_;
-  std::uint64_t seed_;
+  Membership membership_;
   Scratch* scratch_;
   ThreadPool* threads_;
   PhaseClock clock_;

@@ -262,7 +262,6 @@ Exchange reduce_bucket(BucketReduction bucket) {
     messages.commit();
     bucket.step.add(bucket.lane.gradients, bucket.loss_scale);
   }
-  if (&bucket.step == &bucket.lane.own_step && !bucket.step.finish(bucket.ground)) ++bucket.counters.failed_steps;
 }
 
 }  // namespace thinwire

@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "core/exchange.h"
 #include "core/scratch.h"
+#include "reducer/host_memory.h"
 #include "reducer/plan.h"
 #include "reducer/step.h"
 #include "thinwire/reducer.h"
@@ -18,12 +19,16 @@ namespace thinwire {
 struct Lane {
   bool busy = false;
   Scratch scratch;
-  std::vector<ParameterGradient> gradients;
+  std::vector<ParameterGradient> gradients;  // of a bucket
   std::vector<std::uint32_t> parameters;
   std::vector<Piece> pieces;        // of all the bucket's messages
   std::vector<Work> works;          // one for each message,
   std::vector<Exchange> exchanges;  // and how far it has come
   Step own_step;                    // of reductions outside of any other step
+  // On two levels, where `gradients` are of this worker's part:
+  std::vector<ParameterGradient> whole;
+  Scratch host_scratch;
+  HostMemory host_memory;
 };
 
 // What a reduction needs to know; all of it outlives the exchange.

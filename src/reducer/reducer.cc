@@ -13,6 +13,7 @@
 #include "reducer/plan.h"
 #include "reducer/policy.h"
 #include "reducer/reduction.h"
+#include "reducer/two_levels.h"
 #include "thinwire/errors.h"
 #include "thinwire/version.h"
 
@@ -35,8 +36,10 @@ void check(const ReducerOptions& options) {
                         std::to_string(kMostThreads));
 }
 
-void check_owners(const Layout& layout, const ReducerOptions& options, const Policy& policy) {
+void check_owners(const Layout& layout, const ReducerOptions& options, const Policy& policy, bool two_levels) {
   if (options.owners.empty()) return;
+  if (two_levels)
+    throw ArgumentError("owners with hosts that several workers share: on two levels means go to all workers; leave hosts empty");
   if (options.owners.size() != layout.parameters().size())
     throw ArgumentError("there are " + std::to_string(options.owners.size()) + " owners and " + std::to_string(layout.parameters().size()) +
                         " parameters; each has one");
@@ -57,6 +60,13 @@ void check_owners(const Layout& layout, const ReducerOptions& options, const Pol
 
 std::string quoted(const std::string& name) { return "parameter '" + name + "'"; }
 
+std::string text_of_hosts(const HostGroups& groups, const std::vector<int>& hosts) {
+  if (!groups.two_levels()) return "";
+  std::string text = ", hosts of the workers";
+  for (const int host : hosts) text.append(" ").append(std::to_string(host));
+  return text;
+}
+
 std::string text_of(const Link& link) {
   if (!link.is_known()) return "link unknown";
   return "link of " + std::to_string(link.bytes_per_second) + " bytes a second and " + std::to_string(1e6 * link.round_seconds) +
@@ -76,12 +86,16 @@ struct Reducer::Impl {
       : layout(std::move(the_layout)),
         options((check(the_options), std::move(the_options))),
         policy(layout, options),
+        groups(options.hosts, options.rank, options.world_size),
+        parts(groups.two_levels() ? divide_layout(layout, policy, groups.parts()) : HostParts()),
+        own_layout(make_own_layout()),
+        own_values(groups.two_levels() ? own_layout.elements() : 0),
         slots(layout.parameters().size()),
         threads(options.threads),
         lanes(static_cast<std::size_t>(options.lanes)),
         link(options.link),
-        ground{layout, policy, slots, threads, options.keep_old_residuals, options.owners} {
-    check_owners(layout, options, policy);
+        ground{own_layout, policy, slots, threads, options.keep_old_residuals, options.owners} {
+    check_owners(layout, options, policy, groups.two_levels());
   }
 
   void check_gradients(std::span<const ParameterGradient> gradients) const;
@@ -91,11 +105,19 @@ struct Reducer::Impl {
   Lane& free_lane(int lane);
   bool any_in_flight() const;
   void check_at_rest(const char* what) const;
-  Context context_of(Lane& lane);
+  ParameterRange own_range(std::size_t parameter) const;
+  Layout make_own_layout() const;
+  Membership membership() const;
+  Reduction::State* new_state(Lane& lane, int number);
+  void take_own_parts(Lane& lane);
 
   const Layout layout;
   const ReducerOptions options;
   const Policy policy;
+  const HostGroups groups;
+  const HostParts parts;         // on two levels
+  const Layout own_layout;       // of what this worker compresses
+  std::vector<float> own_values;  // on two levels, those of a step
   std::vector<ParameterSlot> slots;
   ThreadPool threads;
   std::vector<Lane> lanes;
@@ -133,13 +155,13 @@ const BucketPlan& Reducer::Impl::plan_of(const std::vector<std::uint32_t>& param
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
     throw ArgumentError("a parameter occurs twice in one reduction");
-  return plans.emplace(parameters, plan_bucket(layout, policy, parameters, options.owners)).first->second;
+  return plans.emplace(parameters, plan_bucket(own_layout, policy, parameters, options.owners)).first->second;
 }
 
 double Reducer::Impl::plain_traffic(std::span<const ParameterGradient> gradients) const {
   double bytes = 0;
   for (const ParameterGradient& gradient : gradients)
-    bytes += traffic_bytes({.kind = CollectiveKind::kSum, .data = gradient.data, .result = {}}, options.world_size);
+    bytes += traffic_bytes({.kind = CollectiveKind::kSum, .data = gradient.data, .result = {}}, membership().world_size);
   return options.owners.empty() ? bytes : bytes / 2;  // a reduce-scatter is the first half
 }
 
@@ -157,10 +179,43 @@ Lane& Reducer::Impl::free_lane(int lane) {
   return memory;
 }
 
-Context Reducer::Impl::context_of(Lane& lane) {
-  Context context(options.rank, options.world_size, options.seed, lane.scratch, threads);
+// A worker beyond the last part has nothing of any parameter.
+ParameterRange Reducer::Impl::own_range(std::size_t parameter) const {
+  if (!groups.two_levels()) return {0, layout.parameters()[parameter].elements()};
+  const auto own = static_cast<std::size_t>(groups.part());
+  return own < parts.size() ? parts[own][parameter] : ParameterRange();
+}
+
+Layout Reducer::Impl::make_own_layout() const {
+  if (!groups.two_levels()) return layout;
+  std::vector<ParameterRange> ranges;
+  for (std::size_t i = 0; i < layout.parameters().size(); ++i) ranges.push_back(own_range(i));
+  return layout_of_part(layout, ranges);
+}
+
+// Among those with whom this worker exchanges what is compressed. Parts draw random numbers of their own.
+Membership Reducer::Impl::membership() const {
+  if (!groups.two_levels()) return {Group::kAll, options.rank, options.world_size, options.seed};
+  Fingerprint seed;
+  seed.add(options.seed);
+  seed.add(static_cast<std::uint64_t>(groups.part()));
+  return {Group::kBetweenHosts, groups.place(Group::kBetweenHosts), groups.size(Group::kBetweenHosts), seed.value()};
+}
+
+// What the lane's reduction is to compress of lane.whole.
+void Reducer::Impl::take_own_parts(Lane& lane) {
+  lane.gradients.clear();
+  for (const ParameterGradient& gradient : lane.whole) {
+    const auto values = std::span(own_values).subspan(own_layout.offset(gradient.parameter),
+                                                      own_layout.parameters()[gradient.parameter].elements());
+    lane.gradients.push_back({gradient.parameter, ElementType::kFloat32, std::as_writable_bytes(values)});
+  }
+}
+
+Reduction::State* Reducer::Impl::new_state(Lane& lane, int number) {
+  Context context(membership(), lane.scratch, threads);
   context.link = link;
-  return context;
+  return new Reduction::State(lane, ground, counters, context, options.trace, number, groups);
 }
 
 Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane, double loss_scale) {
@@ -168,19 +223,23 @@ Reduction Reducer::reduce(std::span<const ParameterGradient> gradients, int lane
     throw ArgumentError("loss_scale is " + std::to_string(loss_scale) + "; it must be between 1e-30 and 1e30");
   impl_->check_gradients(gradients);
   Lane& memory = impl_->free_lane(lane);
-  memory.gradients.assign(gradients.begin(), gradients.end());
+  const bool two_levels = impl_->groups.two_levels();
+  (two_levels ? memory.whole : memory.gradients).assign(gradients.begin(), gradients.end());
+  if (two_levels) impl_->take_own_parts(memory);
   memory.parameters.clear();
   for (const ParameterGradient& gradient : gradients) memory.parameters.push_back(gradient.parameter);
   const BucketPlan& plan = impl_->plan_of(memory.parameters);
 
-  std::unique_ptr<Reduction::State> state(
-      new Reduction::State(memory, impl_->ground, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
-  state->counters.plain_traffic_bytes = impl_->plain_traffic(gradients);
+  std::unique_ptr<Reduction::State> state(impl_->new_state(memory, lane));
+  state->counters.plain_traffic_bytes = impl_->plain_traffic(memory.gradients);
   Step& step = impl_->in_step ? impl_->step : memory.own_step;
-  step.enter(gradients, impl_->in_step, impl_->ground);
+  step.enter(memory.gradients, impl_->in_step, impl_->ground);
   state->step = &step;
-  state->exchange = reduce_bucket({impl_->ground, plan, memory, step, state->context, state->counters, loss_scale,
-                                   impl_->options.measure_every});
+  const BucketReduction bucket{impl_->ground, plan, memory, step, state->context, state->counters, loss_scale,
+                               impl_->options.measure_every};
+  state->exchange = two_levels ? reduce_on_two_levels({impl_->groups, impl_->parts, memory, bucket, impl_->membership(),
+                                                      impl_->options.host_memory})
+                               : reduce_bucket(bucket);
   return Reduction(std::move(state));
 }
 
@@ -212,8 +271,7 @@ void Reducer::fail_step() {
 
 Reduction Reducer::measure_link(int lane) {
   Lane& memory = impl_->free_lane(lane);
-  std::unique_ptr<Reduction::State> state(
-      new Reduction::State(memory, impl_->ground, impl_->counters, impl_->context_of(memory), impl_->options.trace, lane));
+  std::unique_ptr<Reduction::State> state(impl_->new_state(memory, lane));
   state->exchange = probe_link(state->context, impl_->link);
   return Reduction(std::move(state));
 }
@@ -235,7 +293,8 @@ std::string Reducer::description() const {
   return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
          std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
          std::to_string(options.lanes) + (options.keep_old_residuals ? ", old residuals kept" : "") +
-         (options.owners.empty() ? "" : ", owners" + text_of(options.owners)) + ", " + text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
+         text_of_hosts(impl_->groups, options.hosts) + (options.owners.empty() ? "" : ", owners" + text_of(options.owners)) + ", " +
+         text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
          std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
 }
 
@@ -250,6 +309,14 @@ const Layout& Reducer::layout() const { return impl_->layout; }
 const std::string& Reducer::compressor_of(std::size_t index) const { return impl_->policy.compressor_of(index).canonical; }
 
 bool Reducer::keeps_residual(std::size_t index) const { return impl_->policy.compressor_of(index).feedback; }
+
+ParameterRange Reducer::part(std::size_t index) const {
+  return impl_->own_range(index);
+}
+
+std::span<const int> Reducer::hosts() const {
+  return impl_->groups.two_levels() ? std::span(impl_->options.hosts) : std::span<const int>();
+}
 
 Counters Reducer::counters() const { return impl_->counters.get(); }
 
@@ -271,15 +338,17 @@ std::vector<ParameterState> Reducer::state() const {
 
 void Reducer::Impl::check_state(const ParameterState& state, std::size_t index) const {
   const Parameter& parameter = layout.parameters()[index];
+  const std::uint64_t own = own_layout.parameters()[index].elements();
   if (state.name != parameter.name)
     throw StateError("the saved state's parameter " + std::to_string(index) + " is '" + state.name + "', this reducer's is '" +
                      parameter.name + "'");
   if (!state.residual.empty() && !policy.compressor_of(index).feedback)
     throw StateError("the saved state has a residual for " + quoted(parameter.name) + ", but " +
                      policy.compressor_of(index).canonical + " keeps none");
-  if (!state.residual.empty() && state.residual.size() != parameter.elements())
+  if (!state.residual.empty() && state.residual.size() != own && state.residual.size() != parameter.elements())
     throw StateError("the saved residual of " + quoted(parameter.name) + " has " + std::to_string(state.residual.size()) +
-                     " elements; the parameter has " + std::to_string(parameter.elements()));
+                     " elements; the parameter has " + std::to_string(parameter.elements()) +
+                     (own == parameter.elements() ? "" : ", of which this worker compresses " + std::to_string(own)));
   if (!kernels::scan(state.residual).finite)
     throw StateError("the saved residual of " + quoted(parameter.name) + " holds a NaN or an infinity, which would never go away");
 }
@@ -293,9 +362,14 @@ void Reducer::load_state(std::span<const ParameterState> states) {
   for (std::size_t i = 0; i < states.size(); ++i) {
     impl_->check_state(states[i], i);
     loaded[i].steps = states[i].steps;
-    loaded[i].residual = states[i].residual;
+    const ParameterRange part = impl_->own_range(i);
+    if (states[i].residual.size() > part.elements)
+      loaded[i].residual.assign(states[i].residual.begin() + static_cast<std::ptrdiff_t>(part.first),
+                                states[i].residual.begin() + static_cast<std::ptrdiff_t>(part.first + part.elements));
+    else
+      loaded[i].residual = states[i].residual;
     if (states[i].memory.empty()) continue;
-    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->layout.parameters()[i]);
+    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->own_layout.parameters()[i]);
     if (!loaded[i].memory)
       throw StateError("the saved state has a memory for " + quoted(states[i].name) + ", but " +
                        impl_->policy.compressor_of(i).canonical + " keeps none");

@@ -17,6 +17,7 @@ void CounterTotal::add(const Counters& counters) {
   total_.second_bytes += counters.second_bytes;
   total_.traffic_bytes += counters.traffic_bytes;
   total_.plain_traffic_bytes += counters.plain_traffic_bytes;
+  total_.within_host_bytes += counters.within_host_bytes;
   total_.row_traffic_bytes += counters.row_traffic_bytes;
   total_.row_elements += counters.row_elements;
   total_.fallbacks += counters.fallbacks;
@@ -79,6 +80,7 @@ const Collective* Reduction::State::next() {
   }
   context.clock().stop();
   if (!collective) {
+    if (step == &lane.own_step && step && !step->finish(ground)) ++counters.failed_steps;
     finish();
     return nullptr;
   }
@@ -91,7 +93,12 @@ const Collective* Reduction::State::next() {
 
 void Reduction::State::count(const Collective& collective) {
   ++counters.rounds;
-  counters.traffic_bytes += thinwire::traffic_bytes(collective, context.world_size());
+  const double sent = thinwire::traffic_bytes(collective, groups.size(collective.group));
+  if (collective.group == Group::kWithinHost) {
+    counters.within_host_bytes += sent;
+    return;
+  }
+  counters.traffic_bytes += sent;
   switch (collective.purpose) {
     case Purpose::kSetup:
       counters.setup_bytes += collective.data.size();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/frame_pool.h"
+#include "core/host_groups.h"
 #include "reducer/bucket_reduction.h"
 
 namespace thinwire {
@@ -23,8 +24,8 @@ class CounterTotal {
 
 struct Reduction::State {
   State(Lane& the_lane, const StepGround& the_ground, CounterTotal& the_total, const Context& the_context, Trace* the_trace,
-        int the_lane_number)
-      : lane(the_lane), ground(the_ground), total(the_total), context(the_context), trace(the_trace), lane_number(the_lane_number) {
+        int the_lane_number, const HostGroups& the_groups)
+      : lane(the_lane), ground(the_ground), total(the_total), context(the_context), trace(the_trace), lane_number(the_lane_number), groups(the_groups) {
     lane.busy = true;
     context.clock().observe(trace, lane_number);
   }
@@ -46,6 +47,7 @@ struct Reduction::State {
   Context context;
   Trace* trace;
   int lane_number;
+  const HostGroups& groups;
   std::string on_the_wire;  // for the trace
   Counters counters;
   bool finished = false;

@@ -71,6 +71,11 @@ void Step::add(std::span<const ParameterGradient> gradients, double loss_scale) 
   for (const ParameterGradient& gradient : gradients) reduced_.push_back({gradient, loss_scale});
 }
 
+void Step::deliver(std::span<const ParameterGradient> gradients) {
+  const std::lock_guard lock(mutex_);
+  delivered_.insert(delivered_.end(), gradients.begin(), gradients.end());
+}
+
 void Step::fail() {
   const std::lock_guard lock(mutex_);
   failed_ = true;
@@ -91,7 +96,12 @@ void Step::return_mean(const Reduced& reduced, const StepGround& ground) {
       const auto residual = std::span(slot.residual).subspan(first, count);
       read_values(mean.part(first, count), static_cast<float>(1.0 / reduced.loss_scale), residual, residual);
     });
-  if (mean.size() > 0 && !ground.keeps_old_residuals) fill_part(mean.part(0, 1));
+}
+
+// No optimizer uses it then.
+void Step::spoil(const ParameterGradient& gradient) {
+  const GradientSpan mean(gradient.type, gradient.data);
+  if (mean.size() > 0) fill_part(mean.part(0, 1));
 }
 
 bool Step::finish(const StepGround& ground) {
@@ -102,11 +112,14 @@ bool Step::finish(const StepGround& ground) {
       commit(ground.slots[reduced.gradient.parameter], ground);
     else
       return_mean(reduced, ground);
+    if (!committed && !ground.keeps_old_residuals) spoil(reduced.gradient);
   }
+  if (!committed && !ground.keeps_old_residuals) std::ranges::for_each(delivered_, spoil);
   for (const std::uint32_t parameter : entered_) ground.slots[parameter].in_step = false;
   failed_ = false;
   entered_.clear();
   reduced_.clear();
+  delivered_.clear();
   return committed;
 }
 

@@ -29,6 +29,8 @@ class Step {
   void enter(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground);
   // A reduction is done; its gradients hold means.
   void add(std::span<const ParameterGradient> gradients, double loss_scale);
+  // What an optimizer gets of that, where the reduction's gradients are other memory.
+  void deliver(std::span<const ParameterGradient> gradients);
   // Some worker's values were not finite, or a reduction ended early.
   void fail();
 
@@ -45,11 +47,13 @@ class Step {
   void plan(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground);
   static void commit(ParameterSlot& slot, const StepGround& ground);
   static void return_mean(const Reduced& reduced, const StepGround& ground);
+  static void spoil(const ParameterGradient& gradient);
 
   std::mutex mutex_;
   bool failed_ = false;
   std::vector<std::uint32_t> entered_;
   std::vector<Reduced> reduced_;
+  std::vector<ParameterGradient> delivered_;
   std::vector<CompressorMemory*> memories_;  // room for plan()
 };
 

@@ -240,6 +240,7 @@ class Measurement {
                                     .world_size = lanes_[0]->world_size(),
                                     .lanes = lanes,
                                     .threads = options_.threads,
+                                    .hosts = compressor == "none" ? std::vector<int>() : options_.hosts,
                                     .trace = trace_};
     return {std::make_unique<Reducer>(std::move(cut.layout), options), std::move(cut.ends), static_cast<std::size_t>(lanes)};
   }
@@ -289,6 +290,7 @@ class Measurement {
     const auto each = [&](double total) { return mean_over_workers(total / options_.repetitions, *lanes_[0]); };
     figures_.plain_traffic_bytes = each(plain.traffic_bytes - plain_before.traffic_bytes);
     figures_.traffic_bytes = each(after.traffic_bytes - before.traffic_bytes);
+    figures_.within_host_bytes = each(after.within_host_bytes - before.within_host_bytes);
     figures_.processor_seconds = each(figures_.processor_seconds / options_.workers_of_process);
     figures_.plain_processor_seconds = each(figures_.plain_processor_seconds / options_.workers_of_process);
     figures_.codec_seconds = each(after.encode_seconds - before.encode_seconds + after.decode_seconds - before.decode_seconds);

@@ -20,6 +20,7 @@ struct AllreduceOptions {
   std::optional<Layout> layout;  // of so many elements; without: parameters of a bucket each
   std::optional<std::uint64_t> bucket_elements;  // uncompressed: kBucketElements
   std::optional<int> lanes;                      // what is not given is chosen by what a trial costs
+  std::vector<int> hosts = {};  // as in ReducerOptions; of the compressed reductions
   int threads = 1;  // of a worker, that encode and decode for all its lanes
   int warm_up = 1;  // compressed reductions before those that count
   int repetitions = 7;
@@ -50,6 +51,7 @@ struct AllreduceFigures {
   double first_seconds = 0;           // the first reduction, in which clusters are trained; of the slowest worker
   double traffic_bytes = 0;           // that a worker sends, without those of the first; mean over workers
   double plain_traffic_bytes = 0;
+  double within_host_bytes = 0;       // of the compressed ones, where hosts are told apart: not in traffic_bytes
   double codec_seconds = 0;  // encoding and decoding, all lanes; mean over workers
   double processor_seconds = 0;  // of all a worker's threads, the system's part included, in one reduction; mean over workers
   double plain_processor_seconds = 0;

@@ -6,11 +6,14 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "thinwire/errors.h"
+#include "thinwire/hosts.h"
 #include "thinwire/registry.h"
 #include "tool/allreduce.h"
 #include "tool/commands.h"
@@ -33,6 +36,7 @@ struct Options {
   AllreduceOptions measured;
   std::optional<std::string> layout;  // file
   int threads = 0;  // 0: the workers are MPI processes
+  std::string hosts = "flat";
   double timeout = 300;
   bool json = false;
 
@@ -83,7 +87,9 @@ void print_json(const Report& report, const Options& options) {
                             {"mean_seconds", report.mean_seconds()},
                             {"plain_seconds", report.plain_seconds()},
                             {"speedup", report.plain_seconds() / report.seconds()},
+                            {"hosts", options.measured.hosts},
                             {"traffic_bytes", figures.traffic_bytes},
+                            {"within_host_bytes", figures.within_host_bytes},
                             {"plain_traffic_bytes", figures.plain_traffic_bytes},
                             {"wire_bytes", number(figures.wire_bytes)},
                             {"plain_wire_bytes", number(figures.plain_wire_bytes)},
@@ -104,6 +110,13 @@ void print_json(const Report& report, const Options& options) {
             << '\n';
 }
 
+std::string text_of_hosts(const Options& options) {
+  const std::vector<int>& hosts = options.measured.hosts;
+  if (!has_two_levels(hosts)) return options.hosts == "flat" ? "" : ", on one level";
+  const std::set distinct(hosts.begin(), hosts.end());
+  return std::string(" on ").append(std::to_string(distinct.size())).append(" hosts");
+}
+
 void print_for_people(const Report& report, const Options& options) {
   const AllreduceFigures& figures = report.figures;
   const auto seconds = [](double value) { return short_number(1e3 * value) + " ms"; };
@@ -111,7 +124,7 @@ void print_for_people(const Report& report, const Options& options) {
     return seconds(median(values)) + "   (" + seconds(std::ranges::min(values)) + " to " + seconds(std::ranges::max(values)) + ")";
   };
   for (const std::string& line : wrap(canonical_spec(options.measured.compressor), kLineWidth)) std::cout << line << '\n';
-  std::cout << report.workers << (options.threads ? " workers (threads of one process), " : " workers, ")
+  std::cout << report.workers << (options.threads ? " workers (threads of one process)" : " workers") << text_of_hosts(options) << ", "
             << with_commas(options.measured.elements) << " elements, " << options.measured.repetitions << " repetitions\n\n";
   Table table({{"all-reduce", 26}, {"", 72}});
   table.add({"uncompressed", range(figures.plain_seconds)});
@@ -121,6 +134,8 @@ void print_for_people(const Report& report, const Options& options) {
   table.add({"the first, with training", seconds(figures.first_seconds)});
   table.add({"traffic sent by a worker", short_bytes(figures.traffic_bytes) + " instead of " +
                                              short_bytes(figures.plain_traffic_bytes)});
+  if (has_two_levels(options.measured.hosts))
+    table.add({"within its host", short_bytes(figures.within_host_bytes)});
   if (figures.wire_bytes)
     table.add({"counted at the interface", short_bytes(*figures.wire_bytes) + " instead of " + short_bytes(*figures.plain_wire_bytes)});
   table.add({"encoding and decoding", seconds(figures.codec_seconds) + " of all lanes together"});
@@ -191,12 +206,34 @@ void work(Lanes& lanes, const Options& options) {
   options.json ? print_json(report, options) : print_for_people(report, options);
 }
 
+// All workers on one host: they are taken for workers that share none, so that what is tried on one machine is what happens between several.
+std::vector<int> two_levels_or_one(std::vector<int> hosts) { return has_two_levels(hosts) ? std::move(hosts) : std::vector<int>(); }
+
+// Throws ArgumentError.
+std::vector<int> listed_hosts(const std::string& text, int workers) {
+  if (text == "flat") return {};
+  std::vector<int> hosts;
+  std::istringstream numbers(text);
+  for (std::string number; std::getline(numbers, number, ',');) {
+    if (number.empty() || number.size() > 6 || number.find_first_not_of("0123456789") != std::string::npos) {
+      hosts.clear();
+      break;
+    }
+    hosts.push_back(std::stoi(number));
+  }
+  if (hosts.size() != static_cast<std::size_t>(workers))
+    throw ArgumentError("--hosts is '" + text + "'; allowed: auto, flat, or a number for each of the " + std::to_string(workers) +
+                        " workers that names its host, such as 0,0,1,1");
+  return hosts;
+}
+
 void run_threads(const Options& options) {
   std::vector<Lanes> workers(static_cast<std::size_t>(options.threads));
   Options of_each = options;
   of_each.measured.workers_of_process = options.threads;
+  of_each.measured.hosts = listed_hosts(options.hosts == "auto" ? "flat" : options.hosts, options.threads);
   for (int lane = 0; lane < options.groups(); ++lane) {
-    auto ends = make_local_communicators(options.threads, options.patience());
+    auto ends = make_local_communicators(options.threads, options.patience(), of_each.measured.hosts);
     for (std::size_t rank = 0; rank < workers.size(); ++rank) workers[rank].push_back(std::move(ends[rank]));
   }
   std::mutex mutex;
@@ -221,8 +258,15 @@ void run_threads(const Options& options) {
 void run_processes(const Options& options) {
   const MpiEnvironment environment;
   try {
-    auto lanes = make_mpi_communicators({.lanes = options.groups(), .timeout = options.patience()});
-    work(lanes, options);
+    Options told = options;
+    if (options.hosts == "auto") {
+      const auto first = make_mpi_communicators({.timeout = options.patience()});
+      told.measured.hosts = two_levels_or_one(find_hosts(*first[0]));
+    } else {
+      told.measured.hosts = listed_hosts(options.hosts, environment.world_size());
+    }
+    auto lanes = make_mpi_communicators({.lanes = options.groups(), .timeout = options.patience(), .hosts = told.measured.hosts});
+    work(lanes, told);
   } catch (const Error& error) {
     throw Error("worker " + std::to_string(environment.rank()) + ": " + error.what());
   }
@@ -259,6 +303,10 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--workers", options->threads, "Threads of this process as workers, without MPI")
       ->type_name("W")
       ->check(whole_number(1, kMostWorkers));
+  app->add_option("--hosts", options->hosts,
+                  "auto: workers of a machine add up their gradients, and each compresses a part of them for the other machines; or a "
+                  "number for each worker that names its host, 0,0,1,1; default flat")
+      ->type_name("HOSTS");
   app->add_option("--bucket", measured.bucket_elements, "Elements that are averaged at a time; default: by a trial")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
@@ -290,7 +338,8 @@ compared bit by bit. With a layout, every bucket ends with the parameter that fi
   trial            without --bucket or --lanes: what one lane needed for codec and wire, and for each further
                    bucket, by which lanes are chosen; and how long each division took in its lanes, of which
                    the fastest is taken
-  traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms
+  traffic_bytes    what a worker sends in one reduction, by the collectives' standard algorithms; with --hosts to
+                   other hosts, and within_host_bytes to workers of its own
   wire_bytes       with --interface: what its counter adds up to in one reduction, headers included
   codec_seconds    encoding and decoding in one reduction, over all lanes
   processor_seconds  of all a worker's threads and of the system for them, in one reduction
@@ -302,6 +351,7 @@ compared bit by bit. With a layout, every bucket ends with the parameter that fi
 
 Examples:
   mpirun -n 4 thinwire allreduce --compressor casq:bits=2,reduce=scatter
+  mpirun -n 16 --hostfile hosts thinwire allreduce --compressor casq:bits=2 --hosts auto
   mpirun -n 4 --hostfile hosts thinwire allreduce --compressor casq:bits=2 --trace timeline.json
   thinwire allreduce --workers 3 --compressor bf16 --elements 1000000 --json)TEXT");
   return {app, [options] { run_allreduce(*options); }};

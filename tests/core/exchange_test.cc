@@ -31,7 +31,7 @@ class ExchangeTest : public testing::Test {
 
   Scratch scratch_;
   ThreadPool threads_{1};
-  Context context_{0, 2, 0, scratch_, threads_};
+  Context context_{{.rank = 0, .world_size = 2}, scratch_, threads_};
 };
 
 Exchange two_rounds(Context& context, std::vector<float>& values, Counted) {

@@ -127,7 +127,7 @@ class VariedAlone : public ::testing::Test {
 
   Scratch scratch_;
   ThreadPool threads_{1};
-  Context context_{0, 2, 0, scratch_, threads_};
+  Context context_{{.rank = 0, .world_size = 2}, scratch_, threads_};
   Bytes mine_ = Bytes(3, std::byte{7});
   std::array<std::span<const std::byte>, 2> payloads_;
 };

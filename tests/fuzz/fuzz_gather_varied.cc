@@ -24,7 +24,7 @@ void gather(Input& input) {
   std::vector<std::span<const std::byte>> payloads(workers);
   Scratch scratch;
   ThreadPool threads(1);
-  Context context(static_cast<int>(rank), static_cast<int>(workers), 0, scratch, threads);
+  Context context({.rank = static_cast<int>(rank), .world_size = static_cast<int>(workers)}, scratch, threads);
   Exchange exchange = gather_varied(mine, {usual, kLargest}, payloads, context);
 
   int rounds = 0;

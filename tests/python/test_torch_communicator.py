@@ -25,7 +25,7 @@ class CopyingCommunicator(GroupCommunicator):
 def perform(kind, data, result=None, root=0, communicator=GroupCommunicator):
     result = torch.empty(0, dtype=data.dtype) if result is None else result
     chosen = communicator(dist.group.WORLD) if isinstance(communicator, type) else communicator
-    chosen.perform(SimpleNamespace(kind=kind, data=data, result=result, root=root))
+    chosen.perform(SimpleNamespace(kind=kind, group="all", data=data, result=result, root=root))
     return result
 
 

@@ -149,7 +149,7 @@ class OtherLength:
     """A collective like another one, of as many times its elements."""
 
     def __init__(self, collective, times):
-        self.kind, self.root = collective.kind, collective.root
+        self.kind, self.group, self.root = collective.kind, collective.group, collective.root
         self.data, self.result = (
             torch.zeros(int(times * like.numel()), dtype=like.dtype)
             for like in (torch.from_dlpack(collective.data), torch.from_dlpack(collective.result))

@@ -44,6 +44,7 @@ def check_models():
 def check_arguments(shape):
     refused("'auto' tries specs on DDP's buckets.*name a spec", sharded(shape), "auto")
     refused("lanes = 0; allowed", sharded(shape), lanes=0)
+    refused("hosts = 'auto'; allowed for FSDP2: 'flat'.*by the mesh", sharded(shape), hosts="auto")
     refused("'nothing' matches no parameter; there are 11", sharded(shape), rules={"nothing": "none"})
     refused("scaler = 5", sharded(shape), scaler=5)
     refused("timeout", sharded(shape), timeout=0)

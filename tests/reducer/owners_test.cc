@@ -298,7 +298,7 @@ TEST(OwnersOfHalves, AMeanThatCannotBeStoredFailsTheStepWhereWorkersSaySo) {
 TEST(OwnersRefused, WhatCannotWork) {
   const Layout layout({{"a", {40}}, {"b", {40}}});
   const auto expect = [&](ReducerOptions options, const std::string& said) {
-    options.world_size = 2;
+    options.world_size = std::max(2, static_cast<int>(options.hosts.size()));
     try {
       const Reducer reducer(layout, options);
       ADD_FAILURE() << "not refused: " << said;
@@ -309,6 +309,7 @@ TEST(OwnersRefused, WhatCannotWork) {
   expect({.compressor = "none", .keep_old_residuals = true, .owners = {0}}, "there are 1 owners and 2 parameters");
   expect({.compressor = "none", .keep_old_residuals = true, .owners = {0, 2}}, "has owner 2; with 2 workers it must be from 0 to 1");
   expect({.compressor = "none", .owners = {0, 1}}, "keep_old_residuals");
+  expect({.compressor = "none", .hosts = {0, 0, 1, 1}, .keep_old_residuals = true, .owners = {0, 1}}, "owners with hosts");
   for (const char* spec : {"randomk:density=.1", "powersgd:rank=2", "s2", "gradiveq:ratio=16", "qsgd:bits=4,reduce=sum"})
     expect({.compressor = spec, .keep_old_residuals = true, .owners = {0, 1}}, "brings it to all");
 }

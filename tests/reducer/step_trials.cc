@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "core/host_groups.h"
 #include "reducer/deliver.h"
 #include "reducer/trial_specs.h"
 #include "thinwire/thinwire.h"
@@ -78,6 +79,7 @@ enum class Fate { kFine, kNotFinite, kUnused, kBrokenOff };
 struct Bucket {
   std::vector<std::uint32_t> parameters;
   Fate fate = Fate::kFine;
+  bool reduced = false;         // in this step
   std::vector<bool> committed;  // by worker; after the step
 };
 
@@ -86,8 +88,7 @@ class StepTrial {
   explicit StepTrial(std::uint64_t seed) : random_(seed) {
     const TrialSpec& spec = pick(trial_specs());
     spec_ = &spec;
-    constexpr int kWorkerCounts[] = {1, 2, 3, 5};
-    workers_ = kWorkerCounts[choose(4)];
+    choose_workers();
     make_layout();
     options_.compressor = spec.text;
     options_.seed = seed;
@@ -97,7 +98,7 @@ class StepTrial {
     explicit_steps_ = choose(4) != 0;
     cut_buckets();
     make_reducers();
-    result_.description = spec.text + ", " + std::to_string(workers_) + " workers, " + std::to_string(layout_->parameters().size()) +
+    result_.description = spec.text + ", " + std::to_string(workers_) + " workers" + (two_levels() ? " on hosts, " : ", ") + std::to_string(layout_->parameters().size()) +
                           " parameters, " + std::to_string(buckets_.size()) + " buckets, old residuals " +
                           (options_.keep_old_residuals ? "kept" : "not kept") + (explicit_steps_ ? "" : ", every bucket a step");
   }
@@ -123,6 +124,21 @@ class StepTrial {
   void fail(const std::string& what) {
     if (result_.failure.empty()) result_.failure = "step " + std::to_string(result_.steps) + ": " + what;
   }
+
+  // A third of the trials are on two levels: even and uneven hosts, one with one worker, and all workers on one.
+  void choose_workers() {
+    constexpr int kWorkerCounts[] = {1, 2, 3, 5};
+    static const std::vector<std::vector<int>> kHosts = {{0, 0, 1, 1}, {0, 1, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 0}, {4, 4, 3, 3, 2, 2}};
+    workers_ = kWorkerCounts[choose(4)];
+    options_.hosts.clear();
+    if (choose(3) != 0) return;
+    options_.hosts = pick(kHosts);
+    options_.host_memory = choose(2) == 0;
+    workers_ = static_cast<int>(options_.hosts.size());
+  }
+
+  bool two_levels() const { return !options_.hosts.empty(); }
+  HostGroups groups(std::size_t worker) const { return {options_.hosts, static_cast<int>(worker), workers_}; }
 
   void make_layout() {
     std::vector<Parameter> parameters;
@@ -167,7 +183,12 @@ class StepTrial {
     std::vector<std::vector<ParameterState>> before = states();
     if (explicit_steps_)
       for (auto& reducer : reducers_) reducer->begin_step();
-    for (Bucket& bucket : buckets_) reduce(bucket);
+    for (Bucket& bucket : buckets_) {
+      // A lane that has lost a worker is of no use to the others of its host.
+      const bool lane_is_lost = two_levels() && any_lost();
+      if (lane_is_lost) bucket.fate = Fate::kBrokenOff;
+      if (!lane_is_lost) reduce(bucket);
+    }
     std::vector<bool> ended(static_cast<std::size_t>(workers_), true);
     if (explicit_steps_)
       for (std::size_t w = 0; w < ended.size(); ++w) ended[w] = reducers_[w]->end_step();
@@ -194,6 +215,7 @@ class StepTrial {
     for (Bucket& bucket : buckets_) {
       const std::uint64_t dice = choose(20);
       bucket.fate = dice < 2 ? Fate::kNotFinite : dice < 3 ? Fate::kUnused : dice < 4 ? Fate::kBrokenOff : Fate::kFine;
+      bucket.reduced = false;
       bucket.committed.assign(static_cast<std::size_t>(workers_), false);
       std::uint64_t elements = 0;
       for (const std::uint32_t p : bucket.parameters) elements += layout_->parameters()[p].elements();
@@ -220,31 +242,58 @@ class StepTrial {
 
   // Goes from collective to collective; where it is broken off, at one of them, some workers may be one further than others.
   void reduce(Bucket& bucket) {
+    bucket.reduced = true;
     std::vector<std::optional<Reduction>> reductions;
     for (std::size_t w = 0; w < reducers_.size(); ++w) {
       std::vector<ParameterGradient> parameters;
       for (const std::uint32_t p : bucket.parameters) parameters.push_back({p, types_[p], gradients_[w][p].bytes()});
       reductions.emplace_back(reducers_[w]->reduce(parameters, 0, loss_scale_));
     }
-    std::uint64_t left = bucket.fate == Fate::kBrokenOff ? choose(5) : ~std::uint64_t{0};
+    std::uint64_t left = bucket.fate == Fate::kBrokenOff ? choose(two_levels() ? 12 : 5) : ~std::uint64_t{0};
+    std::vector<std::optional<Collective>> posted(reductions.size());
+    const auto go_on = [&](std::size_t w) {
+      const Collective* const collective = reductions[w]->next();
+      if (collective)
+        posted[w] = *collective;
+      else
+        bucket.committed[w] = true;
+    };
+    std::vector<int> served(reductions.size());
+    for (std::size_t w = 0; w < served.size(); ++w) served[w] = static_cast<int>(w);
     for (;; --left) {
-      std::vector<Collective> posted;
-      for (std::size_t w = 0; w < reductions.size(); ++w) {
-        if (!reductions[w]) continue;
-        if (left == 0 && choose(2) == 0) {
+      for (const int member : served) {
+        const auto w = static_cast<std::size_t>(member);
+        posted[w].reset();
+        if (left == 0 && choose(2) == 0)
           reductions[w].reset();  // lost before it could read what arrived
-          continue;
-        }
-        const Collective* const collective = reductions[w]->next();
-        if (collective)
-          posted.push_back(*collective);
         else
-          bucket.committed[w] = true;
+          go_on(w);
       }
-      if (left == 0 || posted.empty()) return;
-      if (posted.size() != reductions.size()) return fail("workers ask for different numbers of collectives");
-      deliver(posted);
+      if (left == 0) return;
+      served = complete_group(posted);
+      if (served.empty() && std::ranges::any_of(posted, [](const auto& each) { return each.has_value(); }))
+        return fail("workers ask for collectives of which others know nothing");
+      if (served.empty()) return;
+      std::vector<Collective> of_group;
+      for (const int member : served) of_group.push_back(*posted[static_cast<std::size_t>(member)]);
+      deliver(of_group);
     }
+  }
+
+  // The members of a group, all of which wait for it; none if there is no such.
+  std::vector<int> complete_group(const std::vector<std::optional<Collective>>& posted) const {
+    for (std::size_t w = 0; w < posted.size(); ++w) {
+      if (!posted[w]) continue;
+      const HostGroups its = groups(w);
+      const auto members = its.members(posted[w]->group);
+      const auto waits = [&](int member) {
+        const auto& of_member = posted[static_cast<std::size_t>(member)];
+        return of_member && of_member->group == posted[w]->group && of_member->kind == posted[w]->kind &&
+               of_member->data.size() == posted[w]->data.size();
+      };
+      if (std::ranges::all_of(members, waits)) return {members.begin(), members.end()};
+    }
+    return {};
   }
 
   // --- what must hold
@@ -260,18 +309,26 @@ class StepTrial {
     // Workers that were broken off do not agree with the others any more, so each is looked at by itself.
     bool any_failed = false, any_broken = false;
     for (const Bucket& bucket : buckets_) {
-      any_failed = any_failed || bucket.fate == Fate::kNotFinite;
-      any_broken = any_broken || (bucket.fate == Fate::kBrokenOff && !all_committed(bucket));
+      any_failed = any_failed || (bucket.reduced && bucket.fate == Fate::kNotFinite);
+      any_broken = any_broken || (bucket.reduced && bucket.fate == Fate::kBrokenOff && !all_committed(bucket));
     }
     for (std::size_t w = 0; w < ended.size(); ++w) {
       bool missed = false;
-      for (const Bucket& bucket : buckets_) missed = missed || !bucket.committed[w];
+      for (const Bucket& bucket : buckets_) missed = missed || (bucket.reduced && !bucket.committed[w]);
       if (explicit_steps_ && ended[w] == (any_failed || missed)) fail("worker " + std::to_string(w) + " takes the step for what it is not");
       if (!ended[w]) ++result_.failed_steps;
     }
     for (const Bucket& bucket : buckets_)
-      for (const std::uint32_t p : bucket.parameters) check_parameter(p, bucket, before, after, any_failed, any_broken, ended);
+      if (bucket.reduced)
+        for (const std::uint32_t p : bucket.parameters) check_parameter(p, bucket, before, after, any_failed, any_broken, ended);
     if (any_broken) restart_alike();
+  }
+
+  // Before some bucket of this step.
+  bool any_lost() const {
+    for (const Bucket& bucket : buckets_)
+      if (bucket.fate == Fate::kBrokenOff && bucket.reduced && !all_committed(bucket)) return true;
+    return false;
   }
 
   static bool all_committed(const Bucket& bucket) {
@@ -292,7 +349,8 @@ class StepTrial {
       if (dropped && is.steps != was.steps) fail(name + ": a dropped step was counted");
       if (!dropped && is.steps != was.steps + 1) fail(name + ": a step was not counted");
       if (dropped && is.memory != was.memory && !was.memory.empty()) fail(name + ": a dropped step changed what the compressor remembers");
-      if (dropped && (untouched || options_.keep_old_residuals) && !same(is.residual, was.residual))
+      // On two levels a part may have been committed, and its means given back, when another part turns out not to be finite, or a worker is lost.
+      if (dropped && ((untouched && !two_levels()) || options_.keep_old_residuals) && !same(is.residual, was.residual))
         fail(name + ": a dropped step changed the residual of worker " + std::to_string(w));
       if (bucket.committed[w] && bucket.fate == Fate::kNotFinite) check_all_nan(gradients_[w][p], name);
       if (dropped && !untouched && !options_.keep_old_residuals && gradients_[w][p].size() > 0 && !std::isnan(gradients_[w][p].get(0)))
@@ -317,6 +375,14 @@ class StepTrial {
   }
   static double at(const std::vector<float>& residual, std::size_t i) { return residual.empty() ? 0 : static_cast<double>(residual[i]); }
 
+  // What worker w keeps of element i of a parameter. On two levels of its part alone, and one for several workers.
+  double kept(std::size_t w, std::uint32_t p, const ParameterState& state, std::size_t i) const {
+    if (!two_levels()) return at(state.residual, i);
+    const ParameterRange part = reducers_[w]->part(p);
+    if (i < part.first || i >= part.first + part.elements) return 0;
+    return at(state.residual, i - part.first) / groups(w).weight();
+  }
+
   // Sum of gradients and old residuals = W times the mean that may be used, and the sum of new residuals.
   void check_conservation(std::uint32_t p, const std::vector<std::vector<ParameterState>>& before,
                           const std::vector<std::vector<ParameterState>>& after, bool dropped) {
@@ -328,15 +394,15 @@ class StepTrial {
     for (std::size_t i = 0; i < inputs_[0][p].size(); ++i) {
       double in = 0, out = dropped ? 0 : workers_ * gradients_[0][p].get(i) / scale;
       for (std::size_t w = 0; w < inputs_.size(); ++w) {
-        in += inputs_[w][p].get(i) / scale + at(before[w][p].residual, i);
-        out += at(after[w][p].residual, i);
-        largest = std::max({largest, std::abs(inputs_[w][p].get(i) / scale), std::abs(at(before[w][p].residual, i)),
-                            std::abs(at(after[w][p].residual, i))});
+        in += inputs_[w][p].get(i) / scale + kept(w, p, before[w][p], i);
+        out += kept(w, p, after[w][p], i);
+        largest = std::max({largest, std::abs(inputs_[w][p].get(i) / scale), std::abs(kept(w, p, before[w][p], i)),
+                            std::abs(kept(w, p, after[w][p], i))});
       }
       worst = std::max(worst, std::abs(in - out));
     }
-    // Without a residual nobody keeps what rounding the mean to 16 bits loses.
-    const double stored = keeps_residuals() || types_[p] == ElementType::kFloat32 ? 0 : types_[p] == ElementType::kFloat16 ? 1e-3 : 8e-3;
+    // Without a residual, and on two levels, nobody keeps what rounding the mean to 16 bits loses.
+    const double stored = (keeps_residuals() && !two_levels()) || types_[p] == ElementType::kFloat32 ? 0 : types_[p] == ElementType::kFloat16 ? 1e-3 : 8e-3;
     const double tolerance = workers_ * ((spec_->rounding + stored) * largest + (types_[p] == ElementType::kFloat16 ? 1e-7 : 1e-40));
     if (!(worst <= tolerance))
       fail("parameter " + std::to_string(p) + (dropped ? " (dropped)" : "") + ": " + std::to_string(worst / std::max(largest, 1e-300)) +
@@ -351,27 +417,37 @@ class StepTrial {
         saved[w][p].steps = saved[0][p].steps;
         saved[w][p].memory = saved[0][p].memory;
       }
+    // Their parts' memories may be of different steps now.
+    if (two_levels())
+      for (auto& of_worker : saved)
+        for (ParameterState& state : of_worker) forget(state);
     make_reducers();
     for (std::size_t w = 0; w < saved.size(); ++w) reducers_[w]->load_state(saved[w]);
   }
 
-  // Saves, and goes on with another number of workers: each gets the mean of the residuals.
+  static void forget(ParameterState& state) {
+    state.steps = 0;
+    state.memory.clear();
+  }
+
+  // Saves, and goes on with another number of workers, perhaps on other hosts: each gets the mean of the residuals.
   void change_workers() {
     const auto saved = states();
-    constexpr int kWorkerCounts[] = {1, 2, 3, 5};
-    workers_ = kWorkerCounts[choose(4)];
+    std::vector<Doubles> means(types_.size());
+    for (std::uint32_t p = 0; p < types_.size(); ++p) {
+      means[p].resize(layout_->parameters()[p].elements());
+      for (std::size_t i = 0; i < means[p].size(); ++i)
+        for (std::size_t w = 0; w < saved.size(); ++w) means[p][i] += kept(w, p, saved[w][p], i) / static_cast<double>(saved.size());
+    }
+    const bool were_two_levels = two_levels();
+    choose_workers();
     make_reducers();
     for (std::size_t w = 0; w < reducers_.size(); ++w) {
       std::vector<ParameterState> mine = saved[w % saved.size()];
       for (std::size_t p = 0; p < mine.size(); ++p) {
-        std::vector<float> mean(layout_->parameters()[p].elements());
-        bool any = false;
-        for (std::size_t i = 0; i < mean.size(); ++i) {
-          double sum = 0;
-          for (const auto& of_worker : saved) sum += at(of_worker[p].residual, i), any = any || !of_worker[p].residual.empty();
-          mean[i] = static_cast<float>(sum / static_cast<double>(saved.size()));
-        }
-        mine[p].residual = any ? mean : std::vector<float>();
+        const bool any = std::ranges::any_of(saved, [p](const auto& of_worker) { return !of_worker[p].residual.empty(); });
+        mine[p].residual = any ? std::vector<float>(means[p].begin(), means[p].end()) : std::vector<float>();
+        if (were_two_levels || two_levels()) forget(mine[p]);
       }
       reducers_[w]->load_state(mine);
     }

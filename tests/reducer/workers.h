@@ -25,8 +25,8 @@ inline std::vector<ParameterGradient> parameters_of(const Layout& layout, std::s
 }
 
 // Runs `work(rank, communicator)` for every worker in a thread of its own; rethrows the lowest rank's exception.
-inline void in_parallel(int workers, const std::function<void(int, Communicator&)>& work) {
-  auto communicators = make_local_communicators(workers, std::chrono::seconds(60));
+inline void in_parallel(int workers, const std::function<void(int, Communicator&)>& work, std::span<const int> hosts = {}) {
+  auto communicators = make_local_communicators(workers, std::chrono::seconds(60), hosts);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < workers; ++rank)

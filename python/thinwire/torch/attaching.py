@@ -24,6 +24,7 @@ from thinwire.torch.auto import Auto, Link, with_plain_types
 from thinwire.torch.cores import default_threads
 from thinwire.torch.fully_sharded import is_fully_sharded
 from thinwire.torch.handshake import shake_hands
+from thinwire.torch.hosts import Hosts, SaidHosts
 from thinwire.torch.lane_choice import FEWEST, MOST, bucket_count, choose_lanes
 from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.model_parameters import ModelParameters
@@ -45,6 +46,7 @@ def attach(
     threads: int | None = None,
     measure_every: int = 47,
     backend: str | None = None,
+    hosts: Hosts = "flat",
 ) -> Attachment | ShardAttachment:
     """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
     and ``timeout`` may differ. The gradients of a worker that is alone are left as they are.
@@ -69,6 +71,10 @@ def attach(
         the periods at which compressors train, so that what is measured is of every age.
     backend: of the lanes' process groups; None: that of the model's, but Gloo in place of NCCL, as buckets travel from host memory, and
         lanes launch their collectives in no common order.
+    hosts: "auto": workers of a machine add up their gradients as they are, and each compresses a part of them for the other machines,
+        which divides what leaves a machine, the codecs' work and the residuals by the number of its workers (docs/hosts.md). "flat": every
+        worker exchanges for itself, as with "auto" where all share one machine, or none. Or a list with a number for each worker,
+        which names its host. Of FSDP2 modules the mesh says it.
 
     Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
     choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.
@@ -90,16 +96,19 @@ def attach(
             threads=threads,
             measure_every=measure_every,
             backend=backend,
+            hosts=hosts,
         )
     check_is_ddp(ddp_model)
     group = ddp_model.process_group
     world_size = dist.get_world_size(group)
+    said_hosts = SaidHosts(group, hosts)
     terms = error = None
     auto: Auto | None = None
     try:
         quality = quality_of(checked_spec(compressor))
         slot = free_slot(ddp_model)
-        groups = LaneGroups(group, checked_duration(timeout, group), checked_backend(backend))
+        worker_hosts = said_hosts.chosen()
+        groups = LaneGroups(group, checked_duration(timeout, group), checked_backend(backend), worker_hosts)
         scaler = checked_scaler(scaler)
         seed = checked_seed(seed)
         lanes = None if lanes is None else checked_whole("lanes", lanes, 1)
@@ -123,8 +132,12 @@ def attach(
                 # What is staged is gone when a step ends.
                 keep_old_residuals=scaler is not None or parameters.any_on_device,
                 link=link,
+                hosts=worker_hosts,
             )
 
+        if quality is not None and worker_hosts:
+            raise ArgumentError(f"compressor = {compressor!r} with hosts = {hosts!r}: auto compares specs between workers that share no host; "
+                                "give a spec, or hosts='flat'")
         if quality is None:
             reducer = make(compressor)
         else:
@@ -134,7 +147,7 @@ def attach(
         kept = kept_terms(parameters, reducer, seed)
         if quality is not None:
             kept |= {"compressors": {"auto": quality, "rules": repr(rules)}}
-        terms = kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend}
+        terms = kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend, "hosts": hosts}
     except Exception as caught:  # the other workers wait for this one's word
         error = caught
     shake_hands(group, terms, error)

@@ -23,6 +23,7 @@ from thinwire.torch.agreement import (
 from thinwire.torch.cores import default_threads
 from thinwire.torch.fully_sharded import FullyShardedModel
 from thinwire.torch.handshake import shake_hands
+from thinwire.torch.hosts import Hosts
 from thinwire.torch.lane_choice import FEWEST
 from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.lanes import Lanes
@@ -45,6 +46,7 @@ def attach_shards(
     threads: int | None,
     measure_every: int,
     backend: str | None,
+    hosts: Hosts,
 ) -> ShardAttachment:
     """See attach()."""
     sharded = FullyShardedModel(model)  # what it refuses, all workers refuse
@@ -55,6 +57,11 @@ def attach_shards(
     try:
         if quality_of(checked_spec(compressor)) is not None:
             raise ArgumentError(f"{compressor!r} tries specs on DDP's buckets, and this model is FSDP's; name a spec, like 'casq:bits=2'")
+        if hosts != "flat":
+            raise ArgumentError(
+                f"hosts = {hosts!r}; allowed for FSDP2: 'flat'. Say what shares a host by the mesh: fully_shard(..., mesh=) of two dimensions, "
+                "(replicate, shard), with shards within a host"
+            )
         _check_is_free(sharded)
         groups = LaneGroups(group, checked_duration(timeout, group), checked_backend(backend))
         mesh_groups = LaneGroups(sharded.shard_group, checked_duration(timeout, sharded.shard_group), backend)

@@ -102,7 +102,7 @@ class Averager:
                 "(torch.distributed.checkpoint, accelerate)"
             )
         self._settle()
-        own = checkpoint.pack(self._rows(), self._terms, self._rank, self._world_size, self._all_steps)
+        own = checkpoint.pack(self._rows(), self._terms, self._rank, self._world_size, self._all_steps, self._division())
         if not all_ranks:
             return own | self._common_state()
         states: list[Any] = [None] * self._world_size
@@ -121,12 +121,12 @@ class Averager:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from this worker's own state, or from its part of the state of all ranks.
 
-        Residuals of another number of workers (all_ranks only) are replaced by their mean on every worker. A worker that is
+        Residuals of another number of workers, or on other hosts (all_ranks only), are replaced by their mean on every worker. A worker that is
         alone keeps residuals for later, as it sends nothing. Raises StateError, and changes nothing, when the state was saved
         with other parameters, specs, seed, or as another rank.
         """
         self._settle()
-        rows, steps = checkpoint.unpack(state, self._terms, self._rank, self._world_size)
+        rows, steps = checkpoint.unpack(state, self._terms, self._rank, self._world_size, self._division())
         before = self._common_state()
         self._load_common_state(state)
         try:
@@ -170,6 +170,9 @@ class Averager:
     def _settle(self) -> None:
         """Returns when no lane is at work and no step of the reducer is open."""
         raise NotImplementedError
+
+    def _division(self) -> checkpoint.Division:
+        return checkpoint.Division(self._reducer.hosts, self._reducer.parts)
 
     def _counters(self) -> dict[str, Any]:
         return self._reducer.counters()

@@ -1,5 +1,7 @@
 """What an attachment remembers, as a dict of tensors that torch.save() stores and torch.load(weights_only=True) reads."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -13,21 +15,31 @@ State = dict[str, Any]
 Row = tuple[str, int, Any, bytes]  # as the native module has it: name, steps, residual, memory
 
 
-def pack(rows: list[Row], terms: dict[str, Any], rank: int, world_size: int, steps: int) -> State:
+@dataclass
+class Division:
+    """How workers that share hosts divide the parameters among themselves."""
+
+    hosts: list[int]  # of each worker; empty where they share none
+    parts: list[tuple[int, int]]  # of each parameter: first element and number of those that this worker compresses
+
+
+def pack(rows: list[Row], terms: dict[str, Any], rank: int, world_size: int, steps: int, division: Division) -> State:
     """One worker's state. ``terms``: what must be the same when it is loaded."""
     return {
         "format": FORMAT,
         "rank": rank,
         "world_size": world_size,
         "steps": steps,
+        "hosts": division.hosts,
         "terms": terms,
         "parameters": {
             name: {
                 "steps": its_steps,
                 "residual": torch.from_numpy(numpy.asarray(residual)),
                 "memory": torch.frombuffer(bytearray(memory), dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8),
+                "part": part,
             }
-            for name, its_steps, residual, memory in rows
+            for (name, its_steps, residual, memory), part in zip(rows, division.parts, strict=True)
         },
     }
 
@@ -37,12 +49,12 @@ def pack_all(states: list[State]) -> State:
     return {"format": FORMAT, "world_size": len(states), "ranks": states}
 
 
-def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int) -> tuple[list[Row], int]:
+def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int, division: Division) -> tuple[list[Row], int]:
     """This worker's rows and steps from its own state or from that of all workers. Raises StateError."""
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise StateError(f"this is no state of an attachment in format {FORMAT}")
     if "ranks" in state:
-        state = _share(state["ranks"], rank, world_size)
+        state = _share(state["ranks"], rank, world_size, division.hosts)
     elif state["world_size"] != world_size:
         raise StateError(
             f"one worker's state of {state['world_size']} cannot serve {world_size} workers; "
@@ -50,23 +62,50 @@ def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int) -> t
         )
     elif state["rank"] != rank:
         raise StateError(f"this is the state of rank {state['rank']}, and this is rank {rank}; each loads its own")
+    elif state["hosts"] != division.hosts:
+        raise StateError(
+            f"one worker's state where hosts were {_said(state['hosts'])} cannot serve workers whose hosts are {_said(division.hosts)}; "
+            "save state_dict(all_ranks=True) to change them"
+        )
     _check_terms(state["terms"], terms)
     return [_row(name, saved) for name, saved in state["parameters"].items()], state["steps"]
 
 
-def _share(states: list[State], rank: int, world_size: int) -> State:
-    """This worker's part: its own state or, if the number of workers has changed, what all have in common and the mean of
-    their residuals. The mean over the new workers of what is still to be sent is then what it was over the old ones.
+def _said(hosts: list[int]) -> str:
+    return str(hosts) if hosts else "flat"
 
-    Of each parameter's memories all get the longest: the others lack what one worker alone was learning."""
-    if len(states) == world_size:
+
+def _share(states: list[State], rank: int, world_size: int, hosts: list[int]) -> State:
+    """This worker's part: its own state or, if the number of workers or their hosts have changed, what all have in common and the
+    mean of their residuals. The mean over the new workers of what is still to be sent is then what it was over the old ones.
+
+    Of each parameter's memories all get the longest: the others lack what one worker alone was learning. Where parameters are, or
+    were, divided among the workers of a host, compressors begin anew."""
+    saved_hosts = states[0]["hosts"]
+    if len(states) == world_size and saved_hosts == hosts:
         return states[rank]
     parameters = {}
     for name, saved in states[0]["parameters"].items():
         of_all = [state["parameters"][name] for state in states]
-        residual = _mean([one["residual"] for one in of_all])
-        parameters[name] = {**saved, "residual": residual, "memory": max((one["memory"] for one in of_all), key=torch.Tensor.numel)}
+        if saved_hosts:
+            residual = _joined(of_all, math.prod(states[0]["terms"]["parameters"][name]))
+        else:
+            residual = _mean([one["residual"] for one in of_all])
+        memory = max((one["memory"] for one in of_all), key=torch.Tensor.numel)
+        begun = {"steps": 0, "memory": memory[:0]} if saved_hosts or hosts else {"memory": memory}
+        parameters[name] = {**saved, "residual": residual, **begun}
     return {**states[0], "parameters": parameters}
+
+
+def _joined(of_all: list[dict[str, Any]], elements: int) -> torch.Tensor:
+    """The mean of a residual of which every worker has a part, over those that have it."""
+    total, owners = torch.zeros(elements, dtype=torch.float64), torch.zeros(elements)
+    for one in of_all:
+        first, count = one["part"]
+        if residual := one["residual"].numel():
+            total[first : first + residual] += one["residual"]
+        owners[first : first + count] += 1
+    return (total / owners).float() if any(one["residual"].numel() for one in of_all) else of_all[0]["residual"]
 
 
 def _mean(residuals: list[torch.Tensor]) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """The collectives of an exchange, on a torch.distributed process group of any backend."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -14,6 +15,7 @@ class Collective(Protocol):
     """``thinwire._native.Collective``: data and result are flat arrays over host memory."""
 
     kind: str
+    group: str  # "all", or a part of it
     root: int
     data: object
     result: object
@@ -23,17 +25,25 @@ class GroupCommunicator:
     """Performs collectives in place on host memory, blocking until they are done.
 
     All workers of the group call perform() with matching collectives in the same order. ``device``: the device whose
-    tensors the backend wants; where it is not the host, bytes go there and back. Raises what the backend raises.
+    tensors the backend wants; where it is not the host, bytes go there and back. ``parts``: groups of a part of the workers,
+    by the names that collectives have for them. Raises what the backend raises.
     """
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device | None = None):
+    def __init__(self, group: dist.ProcessGroup, device: torch.device | None = None, parts: Mapping[str, dist.ProcessGroup] | None = None):
         self.group = group
+        self._parts = {name: GroupCommunicator(part, device) for name, part in (parts or {}).items()}
         self._world_size = dist.get_world_size(group)
         self._device = device or device_of(group)
         self._has_or = any(backend in dist.get_backend_config(group) for backend in _BACKENDS_WITH_OR)
 
     def perform(self, collective: Collective) -> None:
         """Returns when the collective's result is in the host's memory."""
+        if collective.group != "all":
+            self._parts[collective.group]._perform(collective)
+        else:
+            self._perform(collective)
+
+    def _perform(self, collective: Collective) -> None:
         data = torch.from_dlpack(collective.data)
         if data.dtype == torch.uint32:  # no engine adds or merges these; the bits are the same
             data = data.view(torch.int32)

@@ -26,7 +26,7 @@ def choose_lanes(
     buckets = bucket_count(ddp_model, parameters)
     if buckets <= FEWEST:
         return FEWEST
-    codec, wire = _trial(_main_compressor(parameters, reducer), group, lanes, threads)
+    codec, wire = _trial(_main_compressor(parameters, reducer), group, lanes, threads, reducer.hosts)
     share = sum(parameters.elements) / math.prod(_SHAPE)
     said: list[tuple[float, float]] = [(0.0, 0.0)] * dist.get_world_size(group)
     dist.all_gather_object(said, (share * codec, share * wire), group=group)
@@ -47,7 +47,7 @@ def _main_compressor(parameters: ModelParameters, reducer: _native.Reducer) -> s
     return elements.most_common(1)[0][0]
 
 
-def _trial(compressor: str, group: dist.ProcessGroup, lanes: Lanes, threads: int) -> tuple[float, float]:
+def _trial(compressor: str, group: dist.ProcessGroup, lanes: Lanes, threads: int, hosts: list[int]) -> tuple[float, float]:
     """Seconds of codec and of wire for the noise, at best."""
     rank = dist.get_rank(group)
     reducer = _native.Reducer(
@@ -61,6 +61,7 @@ def _trial(compressor: str, group: dist.ProcessGroup, lanes: Lanes, threads: int
         lanes=1,
         threads=threads,
         measure_every=0,
+        hosts=hosts,
     )
     if reducer.chooses_by_link:
         lanes.run(reducer.measure_link(0))

@@ -1,6 +1,7 @@
 """Process groups for lanes: further groups of a model's workers."""
 
 import uuid
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -8,36 +9,55 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from thinwire._native import ArgumentError
+from thinwire.torch.hosts import group_members
+
+
+@dataclass
+class LaneGroup:
+    """A lane's: of all workers and, where workers share hosts, "host" and "between", as collectives name them."""
+
+    all: dist.ProcessGroup
+    parts: dict[str, dist.ProcessGroup] = field(default_factory=dict)
 
 
 class LaneGroups:
     """Makes groups of the same workers as ``group``; those outside it do not take part."""
 
-    def __init__(self, group: dist.ProcessGroup, timeout: timedelta, backend: str | None):
+    def __init__(self, group: dist.ProcessGroup, timeout: timedelta, backend: str | None, hosts: list[int] | None = None):
         """Raises ArgumentError where no such groups can be made."""
+        self._hosts = hosts or []
         self._group, self._timeout = group, timeout
         self._ranks = dist.get_process_group_ranks(group)
         self._backend = backend or _backend_of(group)
         self._is_part = len(self._ranks) < dist.get_world_size()
         if self._is_part and self._backend == "mpi":
             raise ArgumentError("the backend mpi makes groups of a part of the world only if all of it takes part; use another backend")
+        if self._hosts and self._backend == "mpi":
+            raise ArgumentError("the backend mpi makes no groups of a host's workers alone; use another backend, or hosts='flat'")
 
-    def make(self) -> dist.ProcessGroup:
+    def make(self) -> LaneGroup:
         """All workers of the group call this together."""
-        if not self._is_part:
-            return dist.new_group(self._ranks, timeout=self._timeout, backend=self._backend)
-        return self._make_for_a_part(f"thinwire/{_agreed_token(self._group)}")
+        if self._is_part:
+            made = LaneGroup(self._make_for_a_part(self._ranks, f"thinwire/{_agreed_token(self._group)}"))
+        else:
+            made = LaneGroup(dist.new_group(self._ranks, timeout=self._timeout, backend=self._backend))
+        if self._hosts:
+            token = _agreed_token(self._group)
+            for name, members in group_members(self._hosts, dist.get_rank(self._group)).items():
+                ranks = [self._ranks[member] for member in members]
+                made.parts[name] = self._make_for_a_part(ranks, f"thinwire/{token}/{name}/{members[0]}")
+        return made
 
-    def _make_for_a_part(self, name: str) -> dist.ProcessGroup:
+    def _make_for_a_part(self, ranks: list[int], name: str) -> dist.ProcessGroup:
         """new_group(use_local_synchronization=True) would name the group by how many this worker has at the moment, and so give
         it the name of one that is gone, whose addresses are still in the store; or give it different names on its workers."""
         world = c10d._world
         _, store = world.pg_map[dist.group.WORLD]
-        rank = self._ranks.index(dist.get_rank())
+        rank = ranks.index(dist.get_rank())
         group, _ = c10d._new_process_group_helper(
-            len(self._ranks), rank, self._ranks, dist.Backend(self._backend), store, name, timeout=self._timeout
+            len(ranks), rank, ranks, dist.Backend(self._backend), store, name, timeout=self._timeout
         )
-        world.pg_group_ranks[group] = {global_rank: place for place, global_rank in enumerate(self._ranks)}
+        world.pg_group_ranks[group] = {global_rank: place for place, global_rank in enumerate(ranks)}
         return group
 
 

@@ -19,7 +19,7 @@ from torch.utils.dlpack import to_dlpack
 from thinwire import _native
 from thinwire.torch.group_communicator import GroupCommunicator
 from thinwire.torch.host_copies import HostCopies, ready_event
-from thinwire.torch.lane_groups import LaneGroups
+from thinwire.torch.lane_groups import LaneGroup, LaneGroups
 from thinwire.torch.plain_sums import PlainSums
 from thinwire.torch.sparse_bucket import SparseBucket
 
@@ -86,11 +86,12 @@ class Failure:
 class Lane:
     """A thread that averages its buckets one after another."""
 
-    def __init__(self, index: int, group: dist.ProcessGroup, failure: Failure, plain_sums: PlainSums):
+    def __init__(self, index: int, groups: LaneGroup, failure: Failure, plain_sums: PlainSums):
         self.index = index
         self._plain_sums = plain_sums
-        self.group: dist.ProcessGroup | None = group
-        self._communicator: GroupCommunicator | None = GroupCommunicator(group)
+        self.group: dist.ProcessGroup | None = groups.all
+        self._parts = groups.parts
+        self._communicator: GroupCommunicator | None = GroupCommunicator(groups.all, parts=groups.parts)
         self._failure = failure
         self._copies = HostCopies()
         self._jobs: queue.SimpleQueue[BucketJob | Callable[[], None] | None] = queue.SimpleQueue()
@@ -164,8 +165,11 @@ class Lane:
 
     def _leave_group(self) -> None:
         """Closes the connections, so that the peers of this lane fail at once instead of waiting for the timeout."""
-        group, self.group, self._communicator = self.group, None, None
-        if group is not None:
+        if self.group is None:
+            return
+        groups = [self.group, *self._parts.values()]
+        self.group, self._communicator, self._parts = None, None, {}
+        for group in groups:
             try:
                 dist.destroy_process_group(group)
             except (ValueError, RuntimeError, AssertionError):

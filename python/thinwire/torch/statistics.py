@@ -16,6 +16,7 @@ def figures(counters: dict[str, Any], steps: int) -> dict[str, Any]:
         "second_bytes": counters["second_bytes"],
         "traffic_bytes": counters["traffic_bytes"],
         "plain_bytes": counters["plain_traffic_bytes"],
+        "within_host_bytes": counters["within_host_bytes"],
         "ratio": _ratio(counters["plain_traffic_bytes"], counters["traffic_bytes"]),
         "compressed_share": _ratio(counters["compressed_elements"], counters["elements"]),
         "compression_error": _ratio(counters["error_energy"], counters["measured_energy"]),
@@ -45,6 +46,8 @@ def table(title: str, stats: dict[str, Any]) -> str:
         ("non-finite", f"{stats['non_finite']:,} of {stats['reductions']:,} buckets, {stats['failed_steps']:,} steps failed"),
         ("time", seconds),
     ]
+    if stats["within_host_bytes"]:
+        rows.insert(2, ("on its host", f"{stats['within_host_bytes'] / 1e6:.4g} MB, as they are"))
     if stats["row_bytes"] or stats["fallbacks"]:
         told = f"{stats['row_bytes'] / 1e6:.4g} MB of what was sent; {stats['fallbacks']:,} times too dense for it"
         rows.insert(-2, ("rows", told))
