@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of
 from thinwire import _native
+from thinwire._native import ArgumentError
 from thinwire.torch.agreement import (
     Scaler,
     checked_backend,
