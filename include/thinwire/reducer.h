@@ -40,6 +40,9 @@ struct ReducerOptions {
   bool host_memory = true;      // by memory that a host's workers share, where they all can and may; else by messages
   Link link = {};               // if it is known beforehand; the same on every worker
   bool keep_old_residuals = false;  // where failed steps are expected, as under loss scaling: they then leave residuals as they were
+  // Reduce-scatter: of each parameter of the layout, the worker that alone gets its mean; the same on every worker. The others' gradients
+  // stay as they are. Empty: every worker gets every mean. Takes keep_old_residuals, and compressors that serve owners.
+  std::vector<std::uint32_t> owners = {};
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
   Trace* trace = nullptr;       // where to tell what happens when; outlives the reducer
 };
@@ -133,7 +136,8 @@ class Reducer {
   // Throws ArgumentError if a step has begun already, or has not; end_step() also while a reduction is in flight.
   void begin_step();
   bool end_step();
-  // What belongs to the step and travels otherwise is not finite, as all workers know: the step at hand fails. For any thread.
+  // What belongs to the step and travels otherwise is not finite, as all workers know: the step at hand fails. For any thread. With owners,
+  // a mean that cannot be stored is known to its owner alone: workers tell each other before end_step() whether to call this.
   void fail_step();
 
   // Starts to average some whole parameters. Every worker passes the same parameters in the same order; reductions of one

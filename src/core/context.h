@@ -90,6 +90,8 @@ class Context {
   // Out: some worker's values, or a mean, are not finite, or a mean cannot be stored. All workers find the same. The exchange then
   // ends without a commit point, and nothing was changed.
   bool any_non_finite = false;
+  // Out: a mean that this worker alone was to get cannot be stored. The others do not know, and have a commit point.
+  bool own_mean_lost = false;
 
   // To be awaited before anything is changed. is_stage: of the message's Work.
   CommitPoint commit_point(bool is_stage) const { return CommitPoint(is_stage); }

@@ -81,6 +81,7 @@ struct Work {
   bool measured = false;       // the error is wanted: report.energies and errors are there
   float gradient_scale = 1;    // gradients are multiplied by this before the residual is added, and means divided by it
   float largest_mean = 0;      // greater ones, before they are divided, do not fit into the gradients' types
+  bool owners_keep_means = false;  // reduce-scatter: a piece's mean is its owner's alone, and the other workers' gradients stay as they are
   bool is_stage = false;       // carried for another compressor, in memory of that one's: commits at once
   Report report = {};
 };

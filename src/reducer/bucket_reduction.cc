@@ -132,6 +132,7 @@ class Messages {
     Work work;
     work.elements = plan.elements;
     work.feedback = plan.chosen->feedback;
+    work.owners_keep_means = !bucket_.ground.owners.empty();
     work.gradient_scale = gradient_scale(bucket_, *plan.chosen);
     double largest = largest_of(ElementType::kFloat32);
     const std::size_t first = bucket_.lane.pieces.size();
@@ -166,7 +167,9 @@ class Messages {
     piece.definition = &definition_of(bucket_, chunk.entry);
     piece.step = slot.steps;
     piece.first = chunk.first;
-    piece.owner = static_cast<std::uint32_t>(chunk.number % static_cast<std::uint64_t>(context.world_size()));
+    const auto workers = static_cast<std::uint64_t>(context.world_size());
+    const auto& owners = bucket_.ground.owners;
+    piece.owner = owners.empty() ? static_cast<std::uint32_t>(chunk.number % workers) : owners[piece.parameter];
     piece.offset = pieces.size() == first ? 0 : pieces.back().offset + pieces.back().elements();
     piece.gradient = gradient_of(bucket_, chunk.entry).part(chunk.first, chunk.elements);
     if (feedback) {
@@ -212,14 +215,14 @@ Exchange perform(Messages& messages, std::size_t m, Context& context) {
   messages.count_rounds(m);
 }
 
-// Uncompressed floats wait for another message to take them along, and travel alone if none does.
+// Uncompressed floats that are summed wait for another message to take them along, and travel alone if none does.
 Exchange perform_all(const BucketReduction& bucket, Messages& messages) {
   const std::vector<MessagePlan>& plans = bucket.plan.messages;
   const auto waiting = static_cast<std::size_t>(std::ranges::find_if(plans, is_uncompressed) - plans.begin());
   Context& context = bucket.context;
   Exchange* uncompressed = nullptr;
   const Collective* sum = nullptr;
-  if (waiting < plans.size() && plans.size() > 1) {
+  if (waiting < plans.size() && plans.size() > 1 && bucket.ground.owners.empty()) {
     context.enter(Phase::kEncode);
     uncompressed = &messages.start(waiting);
     sum = uncompressed->next();
@@ -251,7 +254,7 @@ Exchange reduce_bucket(BucketReduction bucket) {
   Exchange rounds = perform_all(bucket, messages);
   co_await rounds;
   count_elements(bucket);
-  if (bucket.context.any_non_finite) {
+  if (bucket.context.any_non_finite || bucket.context.own_mean_lost) {
     for (const ParameterGradient& gradient : bucket.lane.gradients) fill_with_nan(gradient, bucket.context.threads());
     ++bucket.counters.non_finite;
     bucket.step.fail();

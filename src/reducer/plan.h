@@ -39,7 +39,8 @@ struct BucketPlan {
 // A message's length is limited so that scratch memory is; DDP's buckets of 25 MiB fit into one.
 inline constexpr std::uint64_t kMessageElements = std::uint64_t{1} << 23;
 
-// parameters: indices of a bucket's parameters in the layout.
-BucketPlan plan_bucket(const Layout& layout, const Policy& policy, std::span<const std::uint32_t> parameters);
+// parameters: indices of a bucket's parameters in the layout. owners: of all of the layout's, or empty.
+BucketPlan plan_bucket(const Layout& layout, const Policy& policy, std::span<const std::uint32_t> parameters,
+                       std::span<const std::uint32_t> owners = {});
 
 }  // namespace thinwire

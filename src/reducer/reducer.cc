@@ -36,6 +36,28 @@ void check(const ReducerOptions& options) {
                         std::to_string(kMostThreads));
 }
 
+void check_owners(const Layout& layout, const ReducerOptions& options, const Policy& policy, bool two_levels) {
+  if (options.owners.empty()) return;
+  if (two_levels)
+    throw ArgumentError("owners with hosts that several workers share: on two levels means go to all workers; leave hosts empty");
+  if (options.owners.size() != layout.parameters().size())
+    throw ArgumentError("there are " + std::to_string(options.owners.size()) + " owners and " + std::to_string(layout.parameters().size()) +
+                        " parameters; each has one");
+  if (!options.keep_old_residuals)
+    throw ArgumentError("owners without keep_old_residuals: a failed step could not give back means that only their owners have; set it");
+  for (std::size_t i = 0; i < options.owners.size(); ++i) {
+    if (options.owners[i] >= static_cast<std::uint32_t>(options.world_size))
+      throw ArgumentError("parameter " + std::to_string(i) + " has owner " + std::to_string(options.owners[i]) + "; with " +
+                          std::to_string(options.world_size) + " workers it must be from 0 to " +
+                          std::to_string(options.world_size - 1));
+    if (!policy.compressor_of(i).compressor->serves_owners())
+      throw ArgumentError("parameter '" + layout.parameters()[i].name + "' is to have its mean at one worker alone, and '" +
+                          policy.compressor_of(i).canonical +
+                          "' brings it to all; take one whose codes go from worker to worker: none, bf16, fp16, casq, topk, or "
+                          "another that has reduce=scatter");
+  }
+}
+
 std::string quoted(const std::string& name) { return "parameter '" + name + "'"; }
 
 std::string text_of_hosts(const HostGroups& groups, const std::vector<int>& hosts) {
@@ -49,6 +71,12 @@ std::string text_of(const Link& link) {
   if (!link.is_known()) return "link unknown";
   return "link of " + std::to_string(link.bytes_per_second) + " bytes a second and " + std::to_string(1e6 * link.round_seconds) +
          " us a round";
+}
+
+std::string text_of(const std::vector<std::uint32_t>& owners) {
+  std::string text;
+  for (const std::uint32_t owner : owners) text += " " + std::to_string(owner);
+  return text;
 }
 
 }  // namespace
@@ -66,7 +94,9 @@ struct Reducer::Impl {
         threads(options.threads),
         lanes(static_cast<std::size_t>(options.lanes)),
         link(options.link),
-        ground{own_layout, policy, slots, threads, options.keep_old_residuals} {}
+        ground{own_layout, policy, slots, threads, options.keep_old_residuals, options.owners} {
+    check_owners(layout, options, policy, groups.two_levels());
+  }
 
   void check_gradients(std::span<const ParameterGradient> gradients) const;
   const BucketPlan& plan_of(const std::vector<std::uint32_t>& parameters);
@@ -125,14 +155,14 @@ const BucketPlan& Reducer::Impl::plan_of(const std::vector<std::uint32_t>& param
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
     throw ArgumentError("a parameter occurs twice in one reduction");
-  return plans.emplace(parameters, plan_bucket(own_layout, policy, parameters)).first->second;
+  return plans.emplace(parameters, plan_bucket(own_layout, policy, parameters, options.owners)).first->second;
 }
 
 double Reducer::Impl::plain_traffic(std::span<const ParameterGradient> gradients) const {
   double bytes = 0;
   for (const ParameterGradient& gradient : gradients)
     bytes += traffic_bytes({.kind = CollectiveKind::kSum, .data = gradient.data, .result = {}}, membership().world_size);
-  return bytes;
+  return options.owners.empty() ? bytes : bytes / 2;  // a reduce-scatter is the first half
 }
 
 Reducer::Reducer(Layout layout, ReducerOptions options)
@@ -249,6 +279,7 @@ Reduction Reducer::measure_link(int lane) {
 const Link& Reducer::link() const { return impl_->link; }
 
 bool Reducer::chooses_by_link() const {
+  if (!impl_->options.owners.empty()) return false;
   for (std::size_t i = 0; i < impl_->slots.size(); ++i)
     if (impl_->policy.compressor_of(i).compressor->chooses_by_link()) return true;
   return false;
@@ -261,7 +292,9 @@ std::string Reducer::description() const {
   if (options.rules.empty()) text += " none;";
   return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
          std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
-         std::to_string(options.lanes) + (options.keep_old_residuals ? ", old residuals kept" : "") + text_of_hosts(impl_->groups, options.hosts) + ", " + text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
+         std::to_string(options.lanes) + (options.keep_old_residuals ? ", old residuals kept" : "") +
+         text_of_hosts(impl_->groups, options.hosts) + (options.owners.empty() ? "" : ", owners" + text_of(options.owners)) + ", " +
+         text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
          std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
 }
 

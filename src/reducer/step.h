@@ -19,6 +19,7 @@ struct StepGround {
   std::span<ParameterSlot> slots;  // by parameter
   ThreadPool& threads;
   bool keeps_old_residuals;
+  std::span<const std::uint32_t> owners;  // by parameter; empty: every worker gets every mean
 };
 
 class Step {

@@ -11,7 +11,9 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = "1"
 
 # Files whose tests make networks, or start torchrun on its usual port: one after the other, and first, as they take longest.
-NETWORKS = ("test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_readme")
+NETWORKS = (
+    "test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_fsdp_bench", "test_readme",
+)
 
 
 class FilesSideBySide(LoadFileScheduling):

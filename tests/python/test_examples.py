@@ -26,6 +26,7 @@ def torchrun(*arguments, workers=2):
         ("with_trainer.py", "transformers", 2),
         ("with_lightning.py", "pytorch_lightning", 2),
         ("local_steps.py", "torch", 2),
+        ("with_fsdp2.py", "torch", 2),
     ],
 )
 def test_an_example_trains_and_resumes(tmp_path, script, package, workers):
@@ -35,6 +36,12 @@ def test_an_example_trains_and_resumes(tmp_path, script, package, workers):
     assert "saved step 4" in first and "resumes" not in first
     second = torchrun(ROOT / "examples" / script, "--steps", 6, "--folder", folder, workers=workers)
     assert "rank 1 resumes at step 4" in second and "saved step 6" in second
+
+
+def test_fsdp2_between_replicas(tmp_path):
+    command = [ROOT / "examples/with_fsdp2.py", "--replicas", 2, "--folder", tmp_path]
+    assert "saved step 3" in torchrun(*command, "--steps", 3, workers=4)
+    assert "rank 3 resumes at step 3" in torchrun(*command, "--steps", 4, workers=4)
 
 
 def test_auto_decides_and_says_so():

@@ -1,4 +1,4 @@
-"""README's commands run, and the Python of README and of docs/local_steps.md. What would take minutes runs shortened, by the options
+"""README's commands run, and the Python of README, docs/local_steps.md and docs/fsdp.md. What would take minutes runs shortened, by the options
 added here."""
 
 import os
@@ -70,7 +70,7 @@ def test_command(command: str, gradient: None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("code", blocks("python") + blocks("python", "docs/local_steps.md"))
+@pytest.mark.parametrize("code", blocks("python") + blocks("python", "docs/local_steps.md") + blocks("python", "docs/fsdp.md"))
 def test_python(code: str, tmp_path: Path) -> None:
     if "ddp_model" in code:  # a fragment of a training script; examples/train_fashion_mnist.py is the whole
         compile(code, "README.md", "exec")

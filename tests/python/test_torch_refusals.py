@@ -13,7 +13,6 @@ from torch.distributed._composable.replicate import replicate
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel.distributed import _MixedPrecision
 from worker_pool import WorkerPool, pool
 
@@ -28,7 +27,6 @@ def check_models():
     refused("got int", 5)
     refused("a compiled DDP model. attach.. to the DDP model first", torch.compile(ddp(), backend="eager"))
     refused("made by replicate", replicate(layers()))
-    refused("which FSDP shards", fully_shard(layers()))
     refused("mixed_precision=.*autocast", ddp(mixed_precision=_MixedPrecision(param_dtype=torch.bfloat16)))
 
 

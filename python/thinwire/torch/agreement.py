@@ -1,7 +1,7 @@
 """What attach() and LocalSteps check, make and compare with the other workers alike, before they begin."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch.distributed as dist
 
@@ -11,8 +11,14 @@ from thinwire._arguments import Rules, checked_spec, used_rules
 from thinwire._native import ArgumentError
 from thinwire.torch.lane_groups import LaneGroups, timeout_of
 from thinwire.torch.lanes import Lanes
-from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.model_parameters import TravellingParameters
 from thinwire.torch.plain_sums import PlainSums
+
+
+class Scaler(Protocol):
+    """torch.amp.GradScaler, or what has its scale."""
+
+    def get_scale(self) -> float: ...
 
 
 def checked_duration(timeout: float | timedelta | None, group: dist.ProcessGroup) -> timedelta:
@@ -28,12 +34,26 @@ def checked_duration(timeout: float | timedelta | None, group: dist.ProcessGroup
     return duration
 
 
-def make_reducer(parameters: ModelParameters, group: dist.ProcessGroup, compressor: str, rules: Rules, **options: Any) -> _native.Reducer:
+def checked_backend(backend: str | None) -> str | None:
+    if backend is not None and not isinstance(backend, str):
+        raise ArgumentError(f"backend = {backend!r}; allowed: a name like 'gloo', or None for that of the process group")
+    return backend
+
+
+def checked_scaler(scaler: Scaler | None) -> Scaler | None:
+    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+        raise ArgumentError(f"scaler = {scaler!r}; allowed: a torch.amp.GradScaler, or another object with get_scale()")
+    return scaler
+
+
+def make_reducer(
+    parameters: TravellingParameters, group: dist.ProcessGroup, compressor: str, rules: Rules, **options: Any
+) -> _native.Reducer:
     """For these parameters of this worker. Raises ArgumentError."""
     reducer = _native.Reducer(
         layout=parameters.layout,
         compressor=checked_spec(compressor),
-        rules=used_rules(rules, parameters.names_in_model),
+        rules=parameters.rules_here(used_rules(rules, parameters.names_in_model)),
         rank=dist.get_rank(group),
         world_size=dist.get_world_size(group),
         **options,
@@ -42,7 +62,7 @@ def make_reducer(parameters: ModelParameters, group: dist.ProcessGroup, compress
     return reducer
 
 
-def kept_terms(parameters: ModelParameters, reducer: _native.Reducer, seed: int) -> dict[str, Any]:
+def kept_terms(parameters: TravellingParameters, reducer: _native.Reducer, seed: int) -> dict[str, Any]:
     """What must be the same on all workers, and when a state is loaded."""
     return {
         "parameters": dict(parameters.layout),
@@ -51,7 +71,7 @@ def kept_terms(parameters: ModelParameters, reducer: _native.Reducer, seed: int)
     }
 
 
-def passing_terms(parameters: ModelParameters, reducer: _native.Reducer) -> dict[str, Any]:
+def passing_terms(parameters: TravellingParameters, reducer: _native.Reducer) -> dict[str, Any]:
     """What must be the same on all workers, and may differ when a state is loaded."""
     return {
         "version": thinwire.__version__,

@@ -3,15 +3,27 @@
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of
 from thinwire import _native
 from thinwire._native import ArgumentError
-from thinwire.torch.agreement import checked_duration, kept_terms, make_reducer, open_lanes, passing_terms
-from thinwire.torch.attachment import Attachment, Scaler
+from thinwire.torch.agreement import (
+    Scaler,
+    checked_backend,
+    checked_duration,
+    checked_scaler,
+    kept_terms,
+    make_reducer,
+    open_lanes,
+    passing_terms,
+)
+from thinwire.torch.attaching_shards import attach_shards
+from thinwire.torch.attachment import Attachment
 from thinwire.torch.auto import Auto, Link, with_plain_types
 from thinwire.torch.cores import default_threads
+from thinwire.torch.fully_sharded import is_fully_sharded
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.hosts import Hosts, SaidHosts
 from thinwire.torch.lane_choice import FEWEST, MOST, bucket_count, choose_lanes
@@ -19,10 +31,11 @@ from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.model_parameters import ModelParameters
 from thinwire.torch.search import PLAIN
 from thinwire.torch.served_models import check_is_ddp, free_slot
+from thinwire.torch.shard_attachment import ShardAttachment
 
 
 def attach(
-    ddp_model: DistributedDataParallel,
+    ddp_model: DistributedDataParallel | nn.Module,
     compressor: str = "casq:bits=2",
     *,
     rules: Rules = None,
@@ -35,10 +48,12 @@ def attach(
     measure_every: int = 47,
     backend: str | None = None,
     hosts: Hosts = "flat",
-) -> Attachment:
+) -> Attachment | ShardAttachment:
     """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
     and ``timeout`` may differ. The gradients of a worker that is alone are left as they are.
 
+    ddp_model: a DistributedDataParallel model, or a module that torch.distributed.fsdp.fully_shard() (FSDP2) has prepared, on one mesh
+        (docs/fsdp.md). Then returns a ShardAttachment.
     compressor: a spec, see thinwire.compressors(); or "auto", "auto:quality=lossless|safe|fast": the one that makes steps shortest, which is found
         out in the first steps, within limits of what a step may lose (docs/auto.md).
     rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
@@ -60,7 +75,7 @@ def attach(
     hosts: "auto": workers of a machine add up their gradients as they are, and each compresses a part of them for the other machines,
         which divides what leaves a machine, the codecs' work and the residuals by the number of its workers (docs/hosts.md). "flat": every
         worker exchanges for itself, as with "auto" where all share one machine, or none. Or a list with a number for each worker,
-        which names its host.
+        which names its host. Of FSDP2 modules the mesh says it.
 
     Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
     choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.
@@ -69,6 +84,21 @@ def attach(
     float32, bfloat16 and float16. Raises ArgumentError for what cannot work and for arguments that differ between workers, on
     all of them.
     """
+    if is_fully_sharded(ddp_model):
+        return attach_shards(
+            ddp_model,
+            compressor,
+            rules=rules,
+            small_uncompressed=small_uncompressed,
+            seed=seed,
+            timeout=timeout,
+            scaler=scaler,
+            lanes=lanes,
+            threads=threads,
+            measure_every=measure_every,
+            backend=backend,
+            hosts=hosts,
+        )
     check_is_ddp(ddp_model)
     group = ddp_model.process_group
     world_size = dist.get_world_size(group)
@@ -79,8 +109,8 @@ def attach(
         quality = quality_of(checked_spec(compressor))
         slot = free_slot(ddp_model)
         worker_hosts = said_hosts.chosen()
-        groups = LaneGroups(group, checked_duration(timeout, group), _backend(backend), worker_hosts)
-        scaler = _checked_scaler(scaler)
+        groups = LaneGroups(group, checked_duration(timeout, group), checked_backend(backend), worker_hosts)
+        scaler = checked_scaler(scaler)
         seed = checked_seed(seed)
         lanes = None if lanes is None else checked_whole("lanes", lanes, 1)
         threads = checked_threads(default_threads(world_size) if threads is None else threads)
@@ -135,15 +165,3 @@ def attach(
         made_lanes.close()
         raise
     return attachment
-
-
-def _backend(backend: str | None) -> str | None:
-    if backend is not None and not isinstance(backend, str):
-        raise ArgumentError(f"backend = {backend!r}; allowed: a name like 'gloo', or None for that of the process group")
-    return backend
-
-
-def _checked_scaler(scaler: Scaler | None) -> Scaler | None:
-    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
-        raise ArgumentError(f"scaler = {scaler!r}; allowed: a torch.amp.GradScaler, or another object with get_scale()")
-    return scaler

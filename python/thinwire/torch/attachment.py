@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 
 from thinwire import _native
 from thinwire.torch import checkpoint
+from thinwire.torch.agreement import Scaler
 from thinwire.torch.auto import Auto
 from thinwire.torch.averager import Averager
 from thinwire.torch.hook_slot import slot_of
@@ -24,12 +25,6 @@ from thinwire.torch.sparse_bucket import DenseForms, SparseBucket
 from thinwire.torch.step_clock import StepClock, TimedStep
 
 Future = torch.futures.Future[torch.Tensor]
-
-
-class Scaler(Protocol):
-    """torch.amp.GradScaler, or what has its scale."""
-
-    def get_scale(self) -> float: ...
 
 
 class Attachment(Averager):

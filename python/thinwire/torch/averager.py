@@ -9,7 +9,7 @@ from thinwire import _native
 from thinwire.torch import checkpoint, statistics
 from thinwire.torch.all_ranks_state import AllRanksState
 from thinwire.torch.lanes import Lanes
-from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.model_parameters import TravellingParameters
 
 _Own = TypeVar("_Own", bound="Averager")
 
@@ -28,7 +28,7 @@ class Averager:
     def __init__(
         self,
         group: dist.ProcessGroup,
-        parameters: ModelParameters,
+        parameters: TravellingParameters,
         reducer: _native.Reducer,
         lanes: Lanes,
         terms: dict[str, Any],
@@ -68,7 +68,7 @@ class Averager:
     def __str__(self) -> str:
         others = sorted(set(self._reducer.compressors) - {self._canonical_spec})
         specs = ", ".join([self.spec, *others])
-        return statistics.table(f"thinwire on {len(self._parameters.names)} parameters: {specs}", self.stats())
+        return statistics.table(f"thinwire on {len(self.compressors)} parameters: {specs}", self.stats())
 
     def write_scalars(self, writer: ScalarWriter, step: int | None = None, *, prefix: str = "thinwire") -> None:
         """Adds what stats() knows to a torch.utils.tensorboard.SummaryWriter, as ``thinwire/ratio``, ``thinwire/seconds/encode``
@@ -162,6 +162,11 @@ class Averager:
     def _all_steps(self) -> int:
         return self._earlier_steps + self._steps
 
+    @property
+    def _workers(self) -> int:
+        """Whose states state_dict() gathers."""
+        return self._world_size
+
     def _settle(self) -> None:
         """Returns when no lane is at work and no step of the reducer is open."""
         raise NotImplementedError
@@ -189,7 +194,7 @@ class Averager:
     def _check_receiver(self, to: Any, all_ranks: bool | None) -> None:
         if not all_ranks:
             raise _native.ArgumentError(f"to = {to!r} with all_ranks = {all_ranks!r}; allowed: with all_ranks=True, which gathers states")
-        if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < self._world_size:
+        if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < self._workers:
             raise _native.ArgumentError(
-                f"to = {to!r}; allowed: a rank of the process group, from 0 to {self._world_size - 1}, or None for every worker"
+                f"to = {to!r}; allowed: a rank of the process group, from 0 to {self._workers - 1}, or None for every worker"
             )

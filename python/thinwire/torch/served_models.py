@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from thinwire._native import ArgumentError
+from thinwire.torch.fully_sharded import is_fully_sharded
 from thinwire.torch.hook_slot import HookSlot, slot_of
 from thinwire.torch.joining import refuse_enabled_join
 
@@ -26,7 +27,7 @@ def check_trains_alone(model: Any, optimizer: Any) -> None:
         )
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"LocalSteps takes a torch.nn.Module; got {type(model).__name__}")
-    if _is_sharded(model) or any(type(parameter.data).__name__ == "DTensor" for parameter in model.parameters()):
+    if _is_sharded(model) or _has_distributed_tensors(model):
         raise ArgumentError(
             f"LocalSteps takes a module that each worker holds whole; got {type(model).__name__}, whose parameters are sharded (FSDP or "
             "tensor parallel). Use a module that is not sharded, if it fits"
@@ -73,18 +74,35 @@ def _foreign_hook(model: DistributedDataParallel) -> str | None:
 
 def _refuse(model: Any) -> NoReturn:
     own, bases = type(model).__name__, type(model).__mro__
-    start = f"attach() takes a DistributedDataParallel model; got {own}"
+    start = f"attach() takes a DistributedDataParallel model, or a module that fully_shard() has prepared; got {own}"
     if any(base.__module__.startswith("torch.distributed._composable.replicate") for base in bases):
         raise ArgumentError(f"{start}, made by replicate(), which takes no communication hook. Wrap the module in DistributedDataParallel instead")
-    if _is_sharded(model):
+    if any(base.__name__ == "FullyShardedDataParallel" for base in bases):
         raise ArgumentError(
-            f"{start}, which FSDP shards: every worker keeps a part of the gradients' mean, and thinwire gives all of it to every "
-            "worker. Wrap the module in DistributedDataParallel instead, if it fits"
+            f"{start}, FSDP's first version. Call torch.distributed.fsdp.fully_shard() on the module instead, and attach() to that"
+        )
+    if any(base.__module__.startswith("torch.distributed.pipelining") for base in bases):
+        raise ArgumentError(
+            f"{start}, of a pipeline, whose stages reduce gradients outside of backward passes. Train without the pipeline, each stage's module "
+            "in DistributedDataParallel or by fully_shard()"
+        )
+    if is_fully_sharded(getattr(model, "_orig_mod", None)):
+        raise ArgumentError(f"{start}, compiled as a whole. attach() to the module that fully_shard() has prepared, and compile it then")
+    if isinstance(model, nn.Module) and any(is_fully_sharded(module) for module in model.modules()):
+        raise ArgumentError(f"{start}, of which fully_shard() has prepared parts. Call fully_shard() on the whole too, as FSDP wants it")
+    if isinstance(model, nn.Module) and _has_distributed_tensors(model):
+        raise ArgumentError(
+            f"{start}, whose parameters are divided among workers (tensor parallel), and gradients of such parts are no gradients of the "
+            "others' parts. Take DistributedDataParallel, or fully_shard() over all workers instead"
         )
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         raise ArgumentError(f"{start}, a compiled DDP model. attach() to the DDP model first, and compile it then")
     hint = " Wrap the module first" if isinstance(model, nn.Module) else ""
     raise ArgumentError(f"{start}.{hint}")
+
+
+def _has_distributed_tensors(model: nn.Module) -> bool:
+    return any(type(parameter.data).__name__ == "DTensor" for parameter in model.parameters())
 
 
 def _is_sharded(model: Any) -> bool:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "compressors/shared/average_at_owners.h"
 #include "compressors/shared/averaging.h"
 #include "compressors/shared/row.h"
 #include "kernels/half.h"
@@ -17,7 +18,7 @@ struct Half::Format {
   std::uint16_t one;
 };
 
-Half::Half(ElementType type) : type_(type) {
+Half::Half(std::uint8_t wire_id, ElementType type) : type_(type), to_owners_(wire_id, type) {
   static constexpr Format kBf16{kernels::to_bf16, kernels::from_bf16, kernels::subtract_bf16, kernels::scan_bf16, 0x3f80};
   static constexpr Format kFp16{kernels::to_fp16, kernels::from_fp16, kernels::subtract_fp16, kernels::scan_fp16, 0x3c00};
   format_ = type == ElementType::kBfloat16 ? &kBf16 : &kFp16;
@@ -55,6 +56,11 @@ Exchange Half::exchange_plain(Work& work, Context& context) const {
 
 Exchange Half::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
+  if (work.owners_keep_means) {
+    Exchange scattered = average_at_owners(to_owners_, work, context);
+    co_await scattered;
+    co_return;
+  }
   const bool all_floats = std::ranges::all_of(work.pieces, [](const Piece& piece) { return piece.gradient.is_float(); });
   if (all_floats && !work.feedback && !work.measured) {
     Exchange plain = exchange_plain(work, context);
@@ -101,6 +107,8 @@ Exchange Half::exchange(Work& work, Context& context) const {
 
 namespace {
 
+constexpr std::uint8_t kBf16 = 2, kFp16 = 3;  // wire ids
+
 // The engine rounds sums of halves, which no residual sees.
 Claims bf16_claims(const SpecValues& /*values*/, Claims claims) {
   claims.rounding = 1.0 / 128;
@@ -128,8 +136,8 @@ Row half_row(const char* name, const char* description, std::uint8_t wire_id, El
   row.info.parameters = {feedback("off")};
   row.make =
       type == ElementType::kBfloat16
-          ? [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kBfloat16); }
-          : [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(ElementType::kFloat16); };
+          ? [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(kBf16, ElementType::kBfloat16); }
+          : [](const SpecValues&, MadeCompressor) -> MadeCompressor { return std::make_unique<Half>(kFp16, ElementType::kFloat16); };
   row.claims = type == ElementType::kBfloat16 ? bf16_claims : fp16_claims;
   return row;
 }
@@ -137,11 +145,11 @@ Row half_row(const char* name, const char* description, std::uint8_t wire_id, El
 }  // namespace
 
 Row bf16_row() {
-  return half_row("bf16", "bfloat16: values rounded to 8 exponent and 7 fraction bits, summed", 2, ElementType::kBfloat16);
+  return half_row("bf16", "bfloat16: values rounded to 8 exponent and 7 fraction bits, summed", kBf16, ElementType::kBfloat16);
 }
 
 Row fp16_row() {
-  return half_row("fp16", "binary16: values rounded to 5 exponent and 10 fraction bits, divided first, summed", 3,
+  return half_row("fp16", "binary16: values rounded to 5 exponent and 10 fraction bits, divided first, summed", kFp16,
                   ElementType::kFloat16);
 }
 

@@ -3,8 +3,10 @@
 // size becomes infinite. With feedback 16 bits a message more tell whether it is finite, and 16 a chunk whether any worker
 // used it. The sum is rounded by the engine at every addition, which no residual sees. Without feedback means are written before the
 // commit point: if a peer is lost in a later message of the bucket, gradients are lost too.
+// Where owners keep means they travel by float_codec.h.
 #pragma once
 
+#include "compressors/quantizers/float_codec.h"
 #include "compressors/shared/compressor.h"
 
 namespace thinwire {
@@ -12,8 +14,9 @@ namespace thinwire {
 class Half : public Compressor {
  public:
   // `type`: kBfloat16 or kFloat16.
-  explicit Half(ElementType type);
+  Half(std::uint8_t wire_id, ElementType type);
   Exchange exchange(Work& work, Context& context) const override;
+  bool serves_owners() const override { return true; }
 
  private:
   struct Format;
@@ -21,6 +24,7 @@ class Half : public Compressor {
   bool means_fit(std::span<const std::uint16_t> means, const Work& work, Context& context) const;
 
   ElementType type_;
+  FloatCodec to_owners_;
   const Format* format_;
 };
 

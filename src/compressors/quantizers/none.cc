@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <atomic>
 
+#include "compressors/quantizers/float_codec.h"
+#include "compressors/shared/average_at_owners.h"
 #include "compressors/shared/head.h"
 #include "compressors/shared/message.h"
 #include "compressors/shared/row.h"
 
 namespace thinwire {
 namespace {
+
+constexpr std::uint8_t kWireId = 1;
 
 // Whether the pieces' gradients are floats one behind the other, as they are in a bucket of which nothing is exempt.
 bool is_contiguous(std::span<const Piece> pieces) {
@@ -48,6 +52,12 @@ Exchange sum_in_place(Work& work, Context& context) {
 
 Exchange None::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
+  if (work.owners_keep_means) {
+    static const FloatCodec codec(kWireId, ElementType::kFloat32);
+    Exchange scattered = average_at_owners(codec, work, context);
+    co_await scattered;
+    co_return;
+  }
   if (!work.feedback && !work.measured && is_contiguous(work.pieces)) {
     Exchange in_place = sum_in_place(work, context);
     co_await in_place;
@@ -86,7 +96,7 @@ Row none_row() {
               .family = Family::kFloats,
               .description = "no compression: float32 values, summed",
               .bits = "32",
-              .wire_id = 1,
+              .wire_id = kWireId,
               .aggregation = Aggregation::kLinear,
               .lossless = true,
               .unbiased = true,

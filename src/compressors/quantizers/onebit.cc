@@ -25,6 +25,7 @@ class OneBit : public Compressor, private PieceCodec {
   explicit OneBit(Reduce reduce) : reduce_(reduce) {}
   Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
+  bool serves_owners() const override { return true; }
 
  private:
   using Means = std::array<float, 2>;

@@ -80,7 +80,7 @@ Exchange Qsgd::exchange(Work& work, Context& context) const {
     case Travel::kAuto:
       break;
   }
-  return sum_sends_less(context.world_size()) ? sum(work, context) : reduce_coded(*this, Reduce::kGather, work, context);
+  return !work.owners_keep_means && sum_sends_less(context.world_size()) ? sum(work, context) : reduce_coded(*this, Reduce::kGather, work, context);
 }
 
 // --- a code for each worker

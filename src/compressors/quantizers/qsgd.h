@@ -44,6 +44,7 @@ class Qsgd : public Compressor, private PieceCodec {
   explicit Qsgd(const Options& options);
 
   Exchange exchange(Work& work, Context& context) const override;
+  bool serves_owners() const override { return options_.travel != Travel::kSum; }
 
  private:
   class Sums;

@@ -36,6 +36,7 @@ class SignSgd : public Compressor, private PieceCodec {
   SignSgd(float scale, Reduce reduce) : scale_(scale), reduce_(reduce) {}
   Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
+  bool serves_owners() const override { return true; }
 
  private:
   std::uint8_t wire_id() const override { return kWireId; }

@@ -28,7 +28,7 @@ bool PieceCodec::encode(const Encoding& encoding, Context& context) const {
     const Piece& piece = *encoding.pieces[i];
     const auto values = values_of_threads.subspan(thread * longest, piece.elements());
     const kernels::Magnitudes magnitudes = encoding.source.read(i, values, thread);
-    if (magnitudes.finite) {
+    if (magnitudes.finite && can_encode(magnitudes)) {
       const auto left = encoding.left.empty() ? std::span<float>() : encoding.left[i];
       std::ranges::copy(values.first(left.size()), left.begin());
       encoding.lengths[i] = encode_piece(piece, encoding.pass, values, magnitudes, encoding.room[i], rooms.of(thread));

@@ -77,7 +77,9 @@ class PieceCodec : public Codec {
   bool encode(const Encoding& encoding, Context& context) const final;
 
  protected:
-  // Encodes values, whose magnitudes are given and finite; may use their memory as it likes. Returns the code's length.
+  // Whether a code can hold values of these magnitudes, which are finite.
+  virtual bool can_encode(const kernels::Magnitudes& /*magnitudes*/) const { return true; }
+  // Encodes values, whose magnitudes are given, and finite; may use their memory as it likes. Returns the code's length.
   virtual std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
                                    std::span<std::byte> code, std::span<std::byte> room) const = 0;
 };

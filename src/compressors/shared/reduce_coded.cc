@@ -1,5 +1,6 @@
 #include "compressors/shared/reduce_coded.h"
 
+#include "compressors/shared/average_at_owners.h"
 #include "compressors/shared/gather_and_average.h"
 #include "compressors/shared/scatter_reduce.h"
 
@@ -31,6 +32,7 @@ Reduce reduce_of(std::string_view text) {
 double bits_sent(double bits, std::string_view reduce) { return reduce_of(reduce) == Reduce::kGather ? bits : 2 * bits; }
 
 Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context) {
+  if (work.owners_keep_means) return average_at_owners(codec, work, context);
   const bool scatter = reduce == Reduce::kScatter || (reduce == Reduce::kAuto && scatter_pays(codec, work, context));
   if (scatter) return scatter_reduce(codec, work, context);
   return gather_and_average(codec, work, context);

@@ -3,143 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <type_traits>
 
 #include "compressors/shared/averaging.h"
 #include "compressors/shared/coded_message.h"
 #include "compressors/shared/riders.h"
+#include "compressors/shared/shards.h"
 #include "core/varied.h"
 #include "kernels/rows.h"
 
 namespace thinwire {
 namespace {
-
-// The message's pieces by owner, and what a worker sends to each of them.
-class Shards {
- public:
-  Shards(const Codec& codec, const Work& work, std::size_t tail, Context& context)
-      : codec_(codec), work_(work), pieces_(context.scratch().take<const Piece*>(work.pieces.size())),
-        begins_(context.scratch().take<std::size_t>(static_cast<std::size_t>(context.world_size()) + 1)),
-        formats_(context.scratch().take<MessageFormat>(count())) {
-    std::size_t next = 0;
-    begins_[0] = 0;
-    for (std::size_t owner = 0; owner < count(); ++owner) {
-      for (const Piece& piece : work.pieces)
-        if (piece.owner == owner) pieces_[next++] = &piece;
-      begins_[owner + 1] = next;
-      std::construct_at(&formats_[owner], codec, pieces(owner), tail, context.scratch());
-      most_ = std::max(most_, formats_[owner].most_bytes());
-    }
-  }
-
-  const Codec& codec() const { return codec_; }
-  std::size_t count() const { return begins_.size() - 1; }
-  std::span<const Piece* const> pieces() const { return pieces_; }
-  std::span<const Piece* const> pieces(std::size_t owner) const { return of_owner(pieces_, owner); }
-  const MessageFormat& format(std::size_t owner) const { return formats_[owner]; }
-
-  // The most that a shard takes. With a fixed length all take as much.
-  std::size_t most_bytes() const { return most_; }
-  // Of the longest message of any worker: what its codes take for each element.
-  void foresee(Pass pass, std::size_t longest) const {
-    const auto& largest = *std::ranges::max_element(formats_, {}, &MessageFormat::elements);
-    codec_.foresee(pieces_, pass, largest.bytes_an_element(longest));
-  }
-  PayloadLengths lengths(Pass pass) const {
-    std::size_t usual = 0;
-    for (const MessageFormat& format : formats_) usual = std::max(usual, format.usual_bytes(pass));
-    return {usual, most_};
-  }
-
-  // Of the piece at `place` in pieces(): its place among its owner's, and its index in the message.
-  std::size_t place_at_owner(std::size_t place) const { return place - begins_[pieces_[place]->owner]; }
-  std::size_t index(std::size_t place) const { return static_cast<std::size_t>(pieces_[place] - work_.pieces.data()); }
-  template <class T>
-  std::span<T> of_owner(std::span<T> by_place, std::size_t owner) const {
-    return by_place.subspan(begins_[owner], begins_[owner + 1] - begins_[owner]);
-  }
-
- private:
-  static_assert(std::is_trivially_destructible_v<MessageFormat>, "scratch calls no destructors");
-
-  const Codec& codec_;
-  const Work& work_;
-  std::span<const Piece*> pieces_;
-  std::span<std::size_t> begins_;  // of the owners' pieces
-  std::span<MessageFormat> formats_;
-  std::size_t most_ = 0;
-};
-
-// What a worker sends in the first round, a message to each owner.
-class OwnShards {
- public:
-  OwnShards(const Shards& shards, Context& context)
-      : shards_(shards), memory_(context.scratch().take<std::byte>(shards.most_bytes() * shards.count())),
-        room_(context.scratch().take<std::span<std::byte>>(shards.pieces().size())),
-        lengths_(context.scratch().take<std::size_t>(shards.pieces().size())),
-        messages_(context.scratch().take<MessageToSend>(shards.count())) {
-    for (std::size_t owner = 0; owner < shards.count(); ++owner)
-      std::construct_at(&messages_[owner], shards.format(owner), memory_.subspan(owner * shards.most_bytes(), shards.most_bytes()),
-                        shards.of_owner(room_, owner), shards.of_owner(lengths_, owner));
-  }
-
-  // All shards are completed after the last is encoded: every owner is told if anything is not finite.
-  void encode(const Work& work, const OwnLefts& lefts, const Riders& riders, Head& head, Context& context) const {
-    const OwnValues values(work, shards_.pieces(), head);
-    encode_own(shards_.codec(), shards_.pieces(), values, room_, lengths_, lefts, head, context);
-    context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
-      for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i)
-        if (head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()))) messages_[owner].mark_used(i);
-      riders.write(owner, messages_[owner].tail());
-      messages_[owner].complete(head.finite());
-    });
-  }
-
-  std::span<std::byte> memory() const { return memory_; }
-  std::span<const std::byte> bytes(std::size_t owner) const { return messages_[owner].bytes(); }
-  std::span<const std::byte> code(std::size_t place) const {
-    return messages_[shards_.pieces()[place]->owner].code(shards_.place_at_owner(place));
-  }
-
- private:
-  static_assert(std::is_trivially_destructible_v<MessageToSend>, "scratch calls no destructors");
-
-  const Shards& shards_;
-  std::span<std::byte> memory_;
-  std::span<std::span<std::byte>> room_;
-  std::span<std::size_t> lengths_;
-  std::span<MessageToSend> messages_;
-};
-
-std::span<ReceivedMessage> received_messages(const Shards& shards, std::span<const std::span<const std::byte>> payloads,
-                                             const auto& owner_of, Scratch& scratch) {
-  const auto messages = scratch.take<ReceivedMessage>(payloads.size());
-  for (std::size_t rank = 0; rank < payloads.size(); ++rank)
-    std::construct_at(&messages[rank], shards.format(owner_of(rank)), payloads[rank], scratch);
-  return messages;
-}
-
-// First half: fills `received` with what all workers have sent to this one.
-Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<std::span<const std::byte>> payloads,
-                        std::span<ReceivedMessage>& received, Context& context) {
-  Scratch& scratch = context.scratch();
-  if (shards.codec().has_fixed_length()) {
-    const auto all = scratch.take<std::byte>(own.memory().size());
-    Await round = context.scatter(own.memory(), all);
-    co_await round;
-    for (std::size_t rank = 0; rank < payloads.size(); ++rank)
-      payloads[rank] = all.subspan(rank * shards.most_bytes(), shards.most_bytes());
-  } else {
-    const auto sent = scratch.take<std::span<const std::byte>>(shards.count());
-    for (std::size_t owner = 0; owner < sent.size(); ++owner) sent[owner] = own.bytes(owner);
-    std::size_t longest = 0;
-    Exchange rounds = scatter_varied(sent, shards.lengths(Pass::kFirst), payloads, longest, context);
-    co_await rounds;
-    shards.foresee(Pass::kFirst, longest);
-  }
-  const auto rank = static_cast<std::size_t>(context.rank());
-  received = received_messages(shards, payloads, [=](std::size_t) { return rank; }, scratch);
-}
 
 // The means of an owner's pieces, to be encoded for all. What that loses, times the number of workers, the owner keeps.
 class Means : public ValueSource {

@@ -15,6 +15,7 @@ class ForeseenCodec : public Compressor, protected PieceCodec {
   explicit ForeseenCodec(Reduce reduce) : reduce_(reduce) {}
   Exchange exchange(Work& work, Context& context) const final { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const final { return reduce_ == Reduce::kAuto; }
+  bool serves_owners() const final { return true; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const final;
 
  protected:

@@ -36,6 +36,7 @@ class TopK : public Compressor, private PieceCodec {
 
   Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, options_.reduce, work, context); }
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
+  bool serves_owners() const override { return true; }
 
  private:
   std::uint8_t wire_id() const override { return options_.wire_id; }

@@ -1,0 +1,523 @@
+"""attach() to modules that fully_shard() has prepared: beside the same modules without, on meshes of one and of two dimensions."""
+
+import math
+
+import pytest
+import thinwire.torch
+import torch
+import torch.distributed as dist
+from sharded_models import WIDTH, Network, Pair, assert_same, batch, loss_of, mesh_of, plain_run, shards, sharded
+from thinwire import StateError, canonical_spec
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from worker_pool import pool
+
+TWO = [(2, 1), (2, 2), (3, 1), (4, 1), (1, 3), (1, 1)]
+ONE = [(1,), (2,), (3,), (4,)]
+SOME = [(2, 2), (3, 1), (3,), (4,)]
+PLAIN = {"rtol": 1e-5, "atol": 1e-6}  # sums in another order, in the course of some steps
+
+
+def workers(shape):
+    return pool(math.prod(shape))
+
+
+def check_exact(shape):
+    pair = Pair(shape, "none")
+    for step in range(4):
+        assert_same(*pair.step(plain_run(step, branch=step == 2)), **PLAIN)
+    assert pair.attachment.stats()["steps"] == 4
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("shape", [*TWO, *ONE], ids=str)
+def test_none_is_exact(shape):
+    workers(shape).run(check_exact, shape)
+
+
+def check_the_mean(shape, dtype):
+    """Against gradients of models that are whole: Gloo's AVG was reported to return sums (PyTorch #162338)."""
+    whole = Network()
+    loss_of(whole, 0, branch=True).backward()
+    model = sharded(shape, mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+    attachment = thinwire.torch.attach(model, "none")
+    loss_of(model, 0, branch=True).backward()
+    for parameter, one in zip(whole.parameters(), model.parameters(), strict=True):
+        if not parameter.requires_grad:
+            continue
+        mean = parameter.grad.double()
+        dist.all_reduce(mean)
+        mean /= dist.get_world_size()
+        tolerance = {"rtol": 0.02, "atol": 2e-3} if dtype in (torch.bfloat16, torch.float16) else PLAIN
+        torch.testing.assert_close(one.grad.full_tensor(), mean.float(), **tolerance)
+    attachment.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (3, 1), (2,), (3,)], ids=str)
+def test_none_is_the_mean(shape, dtype):
+    workers(shape).run(check_the_mean, shape, dtype)
+
+
+def losses(pair):
+    return [sum(loss_of(model, step).item() for step in range(6)) for model in pair.models]
+
+
+def check_converges(shape, spec):
+    pair = Pair(shape, spec)
+    first, _ = losses(pair)
+    for step in range(60):
+        pair.step(plain_run(step % 6))
+    ours, plain = losses(pair)
+    assert plain < 0.1 * first and first - ours > 0.9 * (first - plain), (first, ours, plain)
+    assert "casq" not in spec or pair.attachment.compressors["layers.0.weight"] == canonical_spec(spec)
+    assert pair.attachment.compressors["scale"] == "none"
+    stats = pair.attachment.stats()
+    assert stats["ratio"] > 4 and stats["non_finite"] == 0
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("spec", ["casq:bits=2", "topk:density=0.05"])
+@pytest.mark.parametrize("shape", SOME, ids=str)
+def test_compressed_training_comes_as_far(shape, spec):
+    workers(shape).run(check_converges, shape, spec)
+
+
+def check_conservation(shape, spec):
+    """What all workers had, less the means, is in their residuals."""
+    pair = Pair(shape, spec, attach={"small_uncompressed": False})
+    missing = None
+    for step in range(5):
+        ours, plain = pair.step(plain_run(step, branch=step != 2))
+        lost = [0 if one is None else other - one for one, other in zip(ours, plain, strict=True)]
+        missing = lost if missing is None else [before + now for before, now in zip(missing, lost, strict=True)]
+        pair.models[1].load_state_dict(pair.models[0].state_dict())
+    everyones = [None] * dist.get_world_size()
+    dist.all_gather_object(everyones, residuals(pair.attachment))
+    rank, owners = dist.get_rank(), shape[-1]
+    for (name, parameter), lost in zip(pair.models[0].named_parameters(), missing, strict=True):
+        if not parameter.requires_grad:
+            continue
+        if len(shape) == 2:
+            kept = [residual[name] for other, residual in enumerate(everyones) if other % owners == rank % owners]
+        else:
+            kept = [residual[f"{name}@{rank}"] for residual in everyones]
+        mean = (sum(kept) / len(kept))[: lost.numel()].view_as(lost)
+        torch.testing.assert_close(mean, lost, rtol=1e-3, atol=1e-5)
+        assert lost.numel() < 10 or lost.abs().max() > 1e-4
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("spec", ["casq:bits=1", "casq:rate=1", "topk:density=0.1"])
+@pytest.mark.parametrize("shape", SOME, ids=str)
+def test_what_is_lost_is_kept(shape, spec):
+    workers(shape).run(check_conservation, shape, spec)
+
+
+def check_mixed(shape, policy, spec):
+    pair = Pair(shape, spec, mp_policy=policy)
+    for step in range(3):
+        ours, plain = pair.step(plain_run(step))
+        if spec == "none":
+            assert_same(ours, plain, rtol=0.02, atol=2e-3)
+        assert all(one.dtype == torch.float32 and one.isfinite().all() for one in ours if one is not None)
+    pair.attachment.close()
+
+
+POLICIES = {
+    "bf16 reduced": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16),
+    "bf16": MixedPrecisionPolicy(param_dtype=torch.bfloat16),
+    "bf16, float32 reduced": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+    "fp16 reduced": MixedPrecisionPolicy(reduce_dtype=torch.float16),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
+def test_mixed_precision(shape, policy):
+    for spec in ("none", "casq:bits=4"):
+        workers(shape).run(check_mixed, shape, POLICIES[policy], spec)
+
+
+def accumulate(model, backward):
+    model.set_requires_gradient_sync(False)
+    model.set_is_last_backward(False)
+    backward(loss_of(model, 1))
+    model.set_requires_gradient_sync(True)
+    backward(loss_of(model, 2))
+    model.set_is_last_backward(True)
+    backward(loss_of(model, 3))
+
+
+def accumulate_without_all_reduce(model, backward):
+    model.set_requires_all_reduce(False)
+    backward(loss_of(model, 1))
+    model.set_requires_all_reduce(True)
+    backward(loss_of(model, 2))
+
+
+def check_accumulation(shape):
+    for run, steps in ((accumulate, 2), (accumulate_without_all_reduce, 1 if len(shape) == 2 else 2)):
+        pair = Pair(shape, "none")
+        for _ in range(2):
+            assert_same(*pair.step(run), **PLAIN)
+        assert pair.attachment.stats()["steps"] == 2 * steps
+        pair.attachment.close()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1)], ids=str)
+def test_gradients_are_accumulated(shape):
+    workers(shape).run(check_accumulation, shape)
+
+
+class Twice(nn.Module):
+    """Calls a module twice, so that FSDP reduces it twice in a backward pass; and two that are sharded as one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH)])
+        self.one, self.other = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
+
+    def forward(self, values):
+        for _ in range(2):
+            values = torch.tanh(self.layers[0](values))
+        return self.other(torch.tanh(self.one(values)))
+
+
+def checkpointed(implementation):
+    model = Network()
+    model.layers = nn.ModuleList([checkpoint_wrapper(layer, implementation) for layer in model.layers])
+    return model
+
+
+def check_passes(shape):
+    for make in (Twice, lambda: checkpointed(CheckpointImpl.NO_REENTRANT)):
+        pair = Pair(shape, "none", make)
+        assert not any("checkpoint" in name for name in pair.attachment.compressors)
+        for step in range(3):
+            assert_same(*pair.step(plain_run(step)), **PLAIN)
+        pair.attachment.close()
+
+
+@pytest.mark.parametrize("shape", SOME, ids=str)
+def test_modules_that_are_called_twice_or_checkpointed(shape):
+    workers(shape).run(check_passes, shape)
+
+
+def check_grouped(shape):
+    models = []
+    for _ in range(2):
+        model, mesh = Twice(), mesh_of(shape)
+        fully_shard([model.one, model.other], mesh=mesh, reshard_after_forward=False)
+        models.append(fully_shard(model, mesh=mesh))
+    attachment = thinwire.torch.attach(models[0], "none")
+    assert set(attachment.compressors) == {name for name, _ in Twice().named_parameters()}
+    for model in models:
+        loss_of(model, 0).backward()
+    assert_same(*map(shards, models), **PLAIN)
+    attachment.close()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
+def test_modules_that_are_sharded_as_one(shape):
+    workers(shape).run(check_grouped, shape)
+
+
+class Conditional(nn.Module):
+    """Of two parameters that are sharded together one is used where a worker wants it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.base = nn.Linear(WIDTH, 3)
+        self.extra = nn.Parameter(torch.randn(5, WIDTH))
+
+    def forward(self, values, used):
+        values = self.base(values)
+        return values + values @ self.extra[:3, :3] if used else values
+
+
+def check_unused(shape, spec):
+    pair = Pair(shape, spec, Conditional)
+    rank = dist.get_rank()
+    for step, used in enumerate([True, False, True]):  # by all
+        ours, plain = pair.step(plain_run(step, used=used))
+        assert [one is None for one in ours] == [one is None for one in plain] == [not (used or parameter != 0) for parameter in range(3)]
+    for model in pair.models:
+        model.set_reduce_scatter_unused_params(True)
+    for step in range(3, 6):  # by some
+        ours, plain = pair.step(plain_run(step, used=(rank + step) % 2 == 0))
+        if spec == "none":
+            assert_same(ours, plain, **PLAIN)
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("spec", ["none", "casq:bits=2"])
+@pytest.mark.parametrize("shape", [(2, 2), (3,)], ids=str)
+def test_parameters_that_some_workers_do_not_use(shape, spec):
+    workers(shape).run(check_unused, shape, spec)
+
+
+def check_compiled(shape):
+    pair = Pair(shape, "none")
+    pair.models[0] = torch.compile(pair.models[0], backend="eager")
+    for step in range(2):
+        assert_same(*pair.step(plain_run(step)), rtol=1e-4, atol=1e-6)
+    assert pair.attachment.stats()["steps"] == 2
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2,)], ids=str)
+def test_compiled_afterwards(shape):
+    workers(shape).run(check_compiled, shape)
+
+
+def residuals(attachment):
+    return {name: row["residual"] for name, row in attachment.state_dict(all_ranks=False)["parameters"].items()}
+
+
+def poisoned(step, rank):
+    """One worker's loss is not finite."""
+
+    def run(model, backward):
+        loss = loss_of(model, step)
+        if dist.get_rank() == rank:
+            loss = loss * math.nan
+        backward(loss)
+
+    return run
+
+
+def check_nan(shape, scaler):
+    pair = Pair(shape, "casq:bits=2", scaler=scaler)
+    for step in range(3):
+        pair.step(plain_run(step))
+    before = residuals(pair.attachment)
+    assert any(residual.numel() for residual in before.values())
+    held = [p.detach().to_local().clone() for p in pair.models[0].parameters()]
+    ours, _ = pair.step(poisoned(3, dist.get_world_size() - 1))
+    assert all(one.reshape(-1)[:1].isnan().all() for one in ours if one is not None)
+    after = residuals(pair.attachment)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert pair.attachment.stats()["failed_steps"] == 1
+    if scaler:
+        assert all(torch.equal(p.to_local(), one) for p, one in zip(pair.models[0].parameters(), held, strict=True))
+        assert pair.scalers[0].get_scale() == pair.scalers[1].get_scale() == 2.0**9
+        ours, plain = pair.step(plain_run(4))
+        assert all(one.isfinite().all() for one in ours if one is not None)
+        assert any(not torch.equal(one, before[name]) for name, one in residuals(pair.attachment).items())
+    pair.attachment.close()
+
+
+@pytest.mark.parametrize("scaler", [False, True], ids=["", "scaler"])
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (3,)], ids=str)
+def test_nan_fails_a_step_everywhere(shape, scaler):
+    workers(shape).run(check_nan, shape, scaler)
+
+
+class Halves(nn.Module):
+    """The gradient's rows are the inputs' squares, so that a worker can spoil the rows of one shard."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 64))
+
+    def forward(self, factors):
+        return (self.weight * factors).sum()
+
+
+def check_nan_in_one_shard(shape):
+    model = fully_shard(Halves(), mesh=mesh_of(shape))
+    attachment = thinwire.torch.attach(model, "casq:bits=2")
+    torch.manual_seed(dist.get_rank())
+    model(torch.randn(64, 64)).backward()
+    before = residuals(attachment)
+    model.zero_grad()
+    factors = torch.randn(64, 64)
+    factors[0, 5] = math.inf
+    model(factors).backward()  # the first shard alone is not finite
+    assert model.weight.grad.to_local().isnan().any()
+    assert attachment.stats()["failed_steps"] == 1
+    assert all(torch.equal(before[name], residual) for name, residual in residuals(attachment).items())
+    attachment.close()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
+def test_a_shard_that_is_not_finite_fails_the_others(shape):
+    workers(shape).run(check_nan_in_one_shard, shape)
+
+
+def check_divide_factor(shape):
+    models = [sharded(shape) for _ in range(2)]
+    models[0].set_gradient_divide_factor(5.0)
+    for layer in models[0].modules():
+        if hasattr(layer, "set_gradient_divide_factor"):
+            layer.set_gradient_divide_factor(5.0)
+            layer.set_force_sum_reduction_for_comms(True)
+    attachment = thinwire.torch.attach(models[0], "none")
+    for model in models:
+        loss_of(model, 0).backward()
+    size = dist.get_world_size()
+    assert_same(shards(models[0]), [None if one is None else one * size / 5.0 for one in shards(models[1])], rtol=1e-4, atol=1e-6)
+    attachment.close()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4,)], ids=str)
+def test_a_divide_factor_of_the_scripts(shape):
+    workers(shape).run(check_divide_factor, shape)
+
+
+def trained(shape, state, path):
+    """Gradients of steps 3 to 5; with a state, of a model and an attachment that were loaded before them."""
+    model = sharded(shape)
+    attachment = thinwire.torch.attach(model, "casq:bits=2")
+    taken = []
+    for step in range(3 if state else 0, 6):
+        if step == 3:
+            if state:
+                saved = torch.load(path, weights_only=True)
+                attachment.load_state_dict(saved)
+            else:
+                saved = attachment.state_dict(all_ranks=True, to=dist.get_world_size() - 1)
+                assert (saved is None) == (dist.get_rank() != dist.get_world_size() - 1)
+                if saved is not None:
+                    torch.save(saved, path)
+                dist.barrier()
+        model.zero_grad()
+        loss_of(model, step).backward()
+        taken.append(shards(model))
+    assert attachment.state_dict(all_ranks=False)["steps"] == 6
+    attachment.close()
+    return taken[-3:]
+
+
+def check_state(shape, path):
+    for one, other in zip(trained(shape, False, path), trained(shape, True, path), strict=True):
+        assert_same(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (3,)], ids=str)
+def test_a_saved_state_goes_on_with_the_same_bits(shape, tmp_path):
+    workers(shape).run(check_state, shape, tmp_path / "state.pt")
+
+
+def save(shape, path):
+    model = sharded(shape)
+    attachment = thinwire.torch.attach(model, "casq:bits=2", small_uncompressed=False)
+    loss_of(model, 0).backward()
+    state = attachment.all_ranks.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    attachment.close()
+    return residuals(attachment)
+
+
+def load(shape, path):
+    attachment = thinwire.torch.attach(sharded(shape), "casq:bits=2", small_uncompressed=False)
+    attachment.all_ranks.load_state_dict(torch.load(path, weights_only=True))
+    attachment.close()
+    return residuals(attachment)
+
+
+def test_another_number_of_replicas(tmp_path):
+    saved = workers((4, 1)).run(save, (4, 1), tmp_path / "state.pt")
+    for loaded in workers((2, 1)).run(load, (2, 1), tmp_path / "state.pt"):
+        for name, residual in loaded.items():
+            torch.testing.assert_close(residual, sum(one[name] for one in saved) / 4)
+
+
+def load_other_shards(shape, path):
+    attachment = thinwire.torch.attach(sharded(shape), "casq:bits=2", small_uncompressed=False)
+    with pytest.raises(StateError, match="shards"):
+        attachment.all_ranks.load_state_dict(torch.load(path, weights_only=True))
+    attachment.close()
+
+
+def test_another_number_of_shards(tmp_path):
+    workers((2, 2)).run(save, (2, 2), tmp_path / "state.pt")
+    workers((4, 1)).run(load_other_shards, (4, 1), tmp_path / "state.pt")
+
+
+def check_bytes(shape, closes):
+    """FSDP's own all-reduce must not run beside thinwire's; and must again, once the attachment is closed."""
+    sizes, real = [], dist.all_reduce
+
+    def counted(tensor, *arguments, **options):
+        sizes.append(dist.get_world_size(options.get("group")))
+        return real(tensor, *arguments, **options)
+
+    pair = Pair(shape, "none")
+    dist.all_reduce = counted
+    try:
+        loss_of(pair.models[0], 0).backward()
+        assert set(sizes) <= {1}
+        elements = sum(pair.attachment._parameters.elements[index] for index in range(len(pair.attachment.compressors)))
+        branch = sum(-(-size // shape[1]) * rest for size, rest in ((WIDTH, WIDTH), (WIDTH, 1)))
+        sent = 2 * (shape[0] - 1) / shape[0] * 4 * (elements - branch)
+        assert pair.attachment.stats()["traffic_bytes"] == pytest.approx(sent)
+        pair.attachment.close()
+        if closes:
+            pair.models[0].zero_grad()
+            sizes.clear()
+            loss_of(pair.models[0], 0).backward()
+            assert set(sizes) == {shape[0]}
+            loss_of(pair.models[1], 0).backward()
+            assert_same(*map(shards, pair.models), rtol=0, atol=0)
+            thinwire.torch.attach(pair.models[0], "none").close()
+    finally:
+        dist.all_reduce = real
+
+
+def check_halved(shape):
+    """A reduce-scatter sends half of what an all-reduce does; then FSDP's own is there again."""
+    pair = Pair(shape, "none")
+    loss_of(pair.models[0], 0, branch=True).backward()
+    size = dist.get_world_size()
+    rows = sum(-(-p.shape[0] // size) * p[0].numel() for p in Network().parameters() if p.requires_grad)
+    stats = pair.attachment.stats()
+    assert stats["plain_bytes"] == pytest.approx((size - 1) * 4 * rows)
+    assert stats["plain_bytes"] <= stats["traffic_bytes"] < stats["plain_bytes"] + 64 * stats["rounds"] * (size - 1)
+    pair.attachment.close()
+    pair.models[0].zero_grad()
+    for model in pair.models:
+        loss_of(model, 1).backward()
+    assert_same(*map(shards, pair.models), rtol=0, atol=0)
+    thinwire.torch.attach(pair.models[0], "none").close()
+
+
+@pytest.mark.parametrize("shape", [(2,), (3,)], ids=str)
+def test_bytes_of_a_reduce_scatter(shape):
+    workers(shape).run(check_halved, shape)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)], ids=str)
+def test_bytes_and_close(shape):
+    workers(shape).run(check_bytes, shape, True)
+
+
+
+def check_aborted(shape):
+    """A script that catches an exception of a backward pass, on all workers, goes on."""
+    pair = Pair(shape, "casq:bits=2")
+    pair.step(plain_run(0))
+    before = residuals(pair.attachment)
+
+    def stop(*_):
+        raise KeyError("in the middle")
+
+    for model in pair.models[:1]:
+        handle = model.layers[0].register_full_backward_pre_hook(stop)
+        with pytest.raises(KeyError):
+            loss_of(model, 1).backward()
+        handle.remove()
+        model.reset_iter_state()
+    assert all(torch.equal(before[name], residual) for name, residual in residuals(pair.attachment).items())
+    ours, _ = pair.step(plain_run(2))
+    assert all(one.isfinite().all() for one in ours if one is not None)
+    pair.attachment.close()
+
+
+def test_aborted_backward_passes():
+    pool(2).run(check_aborted, (2, 1))
