@@ -35,6 +35,7 @@
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \
+  ROW(thc)                 \
   ROW(threshold)           \
   ROW(tinyscript)          \
   ROW(topk)                \

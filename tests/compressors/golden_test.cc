@@ -59,6 +59,7 @@ const std::vector<Good>& good_files() {
       {"mxfp4_v1", "mxfp4", {2 * (12 + 1 + 12 + 180 + 1 + 7)}},
       {"onebit_v1", "onebit", {2 * (12 + 1 + 8 + 45 + 8 + 2)}},
       {"eden_v1", "eden:bits=2", {2 * (12 + 1 + 3 * 4 + 4 + 96 + 4 + 4 + 16)}},  // blocks of 256, 64 and 64 entries; of 64
+      {"thc", "thc:bits=4", {4 * (3 + 1 + 3), 4 * (64 + 11)}},                    // norms and a head; fields of 5 bits, 6 in a word
       {"powersgd", "powersgd:rank=1", {4 * (60 + 14 + 3), 4 * 6}},               // P of a, b as it is, and a head; Q of a
   };
   return files;
