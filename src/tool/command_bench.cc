@@ -32,12 +32,16 @@ struct Options {
 struct Row {
   std::string compressor;
   Throughput plain;                    // feedback off
-  std::optional<Throughput> feedback;  // none: the compressor takes no feedback
+  std::optional<Throughput> feedback;  // none: the compressor takes no feedback, or cannot be without
 };
 
+// Whether it is a matter of choice.
 bool takes_feedback(const std::string& name) {
   for (const CompressorInfo& row : compressors())
-    if (row.name == name) return std::ranges::count(row.parameters, "feedback", &SpecParameter::name) > 0;
+    if (row.name == name)
+      return std::ranges::any_of(row.parameters, [](const SpecParameter& parameter) {
+        return parameter.name == "feedback" && std::ranges::count(parameter.choices, "off") > 0;
+      });
   return false;
 }
 

@@ -17,6 +17,7 @@ class Settings {
  public:
   explicit Settings(const SpecStage& stage) : values_(stage.values.begin(), stage.values.end()) {}
 
+  bool has(const std::string& name) const { return values_.contains(name); }
   const std::string& text(const std::string& name) const { return values_.at(name); }
   std::size_t whole(const std::string& name) const { return std::stoul(text(name)); }
   double real(const std::string& name) const { return std::stod(text(name)); }
@@ -104,16 +105,22 @@ ExpectedBytes gradiveq(const Settings& settings, std::size_t elements) {
 }
 
 std::size_t kept(const Settings& settings, std::size_t elements) {
-  return static_cast<std::size_t>(std::ceil(settings.real("density") * static_cast<double>(elements)));
+  const bool is_warming_up = settings.has("warmup") && settings.whole("warmup") > 0;
+  const double density = std::max(settings.real("density"), is_warming_up ? 0.25 : 0);
+  return static_cast<std::size_t>(std::ceil(density * static_cast<double>(elements)));
 }
 
 // Of each place the lower bits, as many as n/k has, and the upper ones as the zeros before it in a string of ones.
+std::size_t place_bytes(std::size_t k, std::size_t n) {
+  std::size_t lower = 0;
+  while ((k << (lower + 1)) <= n) ++lower;
+  return (k * lower + 7) / 8 + (k + (n - 1) / (std::size_t{1} << lower) + 7) / 8;
+}
+
 ExpectedBytes topk(const Settings& settings, std::size_t elements) {
   return coded(settings.text("reduce"), elements, [&](std::size_t own) {
     const std::size_t k = kept(settings, own);
-    std::size_t lower = 0;
-    while ((k << (lower + 1)) <= own) ++lower;
-    return (settings.text("values") == "bf16" ? 2 : 4) * k + (k * lower + 7) / 8 + (k + (own - 1) / (std::size_t{1} << lower) + 7) / 8;
+    return (settings.has("values") && settings.text("values") == "bf16" ? 2 : 4) * k + place_bytes(k, own);
   });
 }
 
@@ -148,6 +155,16 @@ ExpectedBytes randomk(const Settings& settings, std::size_t elements) {
   return {4 * numbers};
 }
 
+// The same numbers, and places as topk has them, in words.
+ExpectedBytes scalecom(const Settings& settings, std::size_t elements) {
+  std::size_t bytes = randomk(settings, elements).payload;
+  for (std::size_t first = 0; first < elements; first += kChunk) {
+    const std::size_t own = std::min(kChunk, elements - first);
+    bytes += 4 * ((place_bytes(kept(settings, own), own) + 3) / 4);
+  }
+  return {bytes};
+}
+
 }  // namespace
 
 std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
@@ -160,11 +177,14 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
       {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
+      // Of a first step.
+      {"dgc", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
       {"mucsc", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
       {"thc", [](const Settings& settings, std::size_t n) { return std::optional(thc(settings, n)); }},
+      {"scalecom", [](const Settings& settings, std::size_t n) { return std::optional(scalecom(settings, n)); }},
       {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"sparseloco", [](const Settings& settings, std::size_t n) { return std::optional(sparseloco(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
