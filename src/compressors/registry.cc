@@ -34,6 +34,7 @@
   ROW(scalecom)            \
   ROW(sidco)               \
   ROW(signsgd)             \
+  ROW(signum)              \
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \

@@ -31,7 +31,8 @@ def gradients_of(rank, step):
 
 
 def check_steps(spec, steps, reference, tolerance=0.0):
-    """reference(name, values, step): the mean of a flat parameter, of the values of all workers (workers, elements)."""
+    """reference(name, values, step): the mean of a flat parameter, of the values of all workers (workers, elements); NaN where it may be
+    anything."""
     workers, own = dist.get_world_size(), dist.get_rank()
     model = ddp(Given(SHAPES), bucket_cap_mb=0.02)  # several buckets
     with thinwire.torch.attach(model, spec) as attachment:
@@ -43,5 +44,7 @@ def check_steps(spec, steps, reference, tolerance=0.0):
                 values = numpy.stack([gradients[name].ravel() for gradients in all_gradients]).astype(numpy.float64)
                 expected = reference(name, values, step)
                 found = parameter.grad.numpy().ravel()
-                numpy.testing.assert_allclose(found, expected, rtol=1e-5, atol=tolerance, err_msg=f"{name} in step {step}")
+                known = ~numpy.isnan(expected)
+                assert known.any()
+                numpy.testing.assert_allclose(found[known], expected[known], rtol=1e-5, atol=tolerance, err_msg=f"{name} in step {step}")
         return attachment.stats()["payload_bytes"]
