@@ -30,21 +30,27 @@ def gradients_of(rank, step):
     return gradients
 
 
-def check_steps(spec, steps, reference, tolerance=0.0):
+def check_steps(spec, steps, reference, tolerance=0.0, resumed_every=None):
     """reference(name, values, step): the mean of a flat parameter, of the values of all workers (workers, elements); NaN where it may be
-    anything."""
+    anything. resumed_every: after so many steps the state is saved, and loaded into a new attachment of a new model."""
     workers, own = dist.get_world_size(), dist.get_rank()
-    model = ddp(Given(SHAPES), bucket_cap_mb=0.02)  # several buckets
-    with thinwire.torch.attach(model, spec) as attachment:
-        for step in range(steps):
-            all_gradients = [gradients_of(worker, step) for worker in range(workers)]
-            model.zero_grad()
-            model(all_gradients[own]).backward()
-            for name, parameter in model.module.named_parameters():
-                values = numpy.stack([gradients[name].ravel() for gradients in all_gradients]).astype(numpy.float64)
-                expected = reference(name, values, step)
-                found = parameter.grad.numpy().ravel()
-                known = ~numpy.isnan(expected)
-                assert known.any()
-                numpy.testing.assert_allclose(found[known], expected[known], rtol=1e-5, atol=tolerance, err_msg=f"{name} in step {step}")
-        return attachment.stats()["payload_bytes"]
+    state = None
+    for first in range(0, steps, resumed_every or steps):
+        model = ddp(Given(SHAPES), bucket_cap_mb=0.02)  # several buckets
+        with thinwire.torch.attach(model, spec) as attachment:
+            if state:
+                attachment.load_state_dict(state)
+            for step in range(first, min(steps, first + (resumed_every or steps))):
+                all_gradients = [gradients_of(worker, step) for worker in range(workers)]
+                model.zero_grad()
+                model(all_gradients[own]).backward()
+                for name, parameter in model.module.named_parameters():
+                    values = numpy.stack([gradients[name].ravel() for gradients in all_gradients]).astype(numpy.float64)
+                    expected = reference(name, values, step)
+                    found = parameter.grad.numpy().ravel()
+                    known = ~numpy.isnan(expected)
+                    assert known.any()
+                    numpy.testing.assert_allclose(found[known], expected[known], rtol=1e-5, atol=tolerance, err_msg=f"{name}, step {step}")
+            state = attachment.state_dict(all_ranks=False)
+            sent = attachment.stats()["payload_bytes"]
+    return sent

@@ -59,6 +59,14 @@ def test_density_comes_down():
     pool(2).run(check, 4, {"density": 0.02, "warmup": 3})
 
 
+def check_resumed():
+    check_steps("dgc:density=0.02", 7, Reference(0.02), tolerance=1e-5, resumed_every=3)
+
+
+def test_a_checkpoint_holds_the_momentum():
+    pool(2).run(check_resumed)
+
+
 def sent_by(spec, steps):
     return check_steps(spec, steps, Reference(float(spec.split("density=")[1].split(",")[0]), momentum=0.0), tolerance=1e-5)
 

@@ -32,6 +32,14 @@ def test_every_step_is_the_vote_of_momenta(workers, reduce):
     pool(workers).run(check, 0.5, reduce)
 
 
+def check_resumed():
+    check_steps("signum:scale=0.25", 7, Reference(0.9, 0.25), resumed_every=3)
+
+
+def test_a_checkpoint_holds_the_momentum():
+    pool(3).run(check_resumed)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_first_step_is_signsgds(workers):
     """The same votes, and the same drawn ones."""
