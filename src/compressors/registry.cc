@@ -13,6 +13,7 @@
   ROW(casq)                \
   ROW(coordinates)         \
   ROW(demo)                \
+  ROW(dgc)                 \
   ROW(dorefa)              \
   ROW(eden)                \
   ROW(efsign)              \
@@ -30,11 +31,14 @@
   ROW(qsgd)                \
   ROW(randomk)             \
   ROW(s2)                  \
+  ROW(scalecom)            \
   ROW(sidco)               \
   ROW(signsgd)             \
+  ROW(signum)              \
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \
+  ROW(thc)                 \
   ROW(threshold)           \
   ROW(tinyscript)          \
   ROW(topk)                \
@@ -57,6 +61,7 @@ MadeCompressor with_defaults(const Row& row) { return row.make(SpecValues({row.i
 std::string refusal(const Row& sender, const Compressor& compressor) {
   if (compressor.unit() != Unit::kElement)
     return "it works on whole " + std::string(name_of(compressor.unit())) + "s, and a stage is handed single elements";
+  if (compressor.remembers_elements()) return "it remembers something of every element, and a stage is handed others in every step";
   if (sender.sends == Sends::kPassingElements && remembers(compressor))
     return "it remembers something of every parameter, and what it would be handed means something else in every step";
   return "";

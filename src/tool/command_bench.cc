@@ -35,10 +35,14 @@ struct Row {
   std::optional<Throughput> feedback;  // none: the compressor takes no feedback
 };
 
-bool takes_feedback(const std::string& name) {
-  for (const CompressorInfo& row : compressors())
-    if (row.name == name) return std::ranges::count(row.parameters, "feedback", &SpecParameter::name) > 0;
-  return false;
+// Null: it takes none.
+const SpecParameter* feedback_of(const std::string& name) {
+  for (const CompressorInfo& row : compressors()) {
+    if (row.name != name) continue;
+    const auto found = std::ranges::find(row.parameters, "feedback", &SpecParameter::name);
+    return found == row.parameters.end() ? nullptr : &*found;
+  }
+  return nullptr;
 }
 
 // The spec with its feedback set; a kind of feedback that the user chose stays.
@@ -53,7 +57,12 @@ std::string with_feedback(const std::string& text, bool on) {
 
 Row measure_row(const std::string& spec, std::span<const float> gradient, const Options& options) {
   const auto measured = [&](const std::string& text) { return measure(text, gradient, options.repetitions, options.threads); };
-  if (!takes_feedback(Spec::parse(spec).stages.front().name)) return {spec, measured(spec), {}};
+  const SpecParameter* const kinds = feedback_of(Spec::parse(spec).stages.front().name);
+  if (!kinds) return {spec, measured(spec), {}};
+  if (std::ranges::count(kinds->choices, "off") == 0) {  // there is no plain one to compare with
+    const Throughput only = measured(spec);
+    return {spec, only, only};
+  }
   return {spec, measured(with_feedback(spec, false)), measured(with_feedback(spec, true))};
 }
 

@@ -57,8 +57,10 @@ class Workers {
     return reducers_[rank]->reduce(std::array{ParameterGradient{bucket, ElementType::kFloat32, std::as_writable_bytes(values)}});
   }
 
-  // Sums, maxima and unions are left as they are: that costs nothing, and their values do not matter for speed.
+  // Sums and maxima are left as they are: that costs nothing, and their values do not matter for speed. What is united may be places.
   void deliver(const Posted& posted) {
+    if (posted[0]->kind == CollectiveKind::kUnite)
+      for (std::size_t i = 0; i < posted[0]->data.size(); ++i) posted[0]->data[i] = posted[1]->data[i] |= posted[0]->data[i];
     const bool scatters = posted[0]->kind == CollectiveKind::kScatter;
     scattered_ = scattered_ || scatters;
     gathered_ = gathered_ || posted[0]->kind == CollectiveKind::kGather;

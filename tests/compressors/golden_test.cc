@@ -40,6 +40,7 @@ const std::vector<Good>& good_files() {
       {"omnireduce", "omnireduce:block=16", {16, 2 * (8 + 12), 2 * 4 * 78, 2 * 4 * 78}},
       {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
       {"randomk", "randomk:density=0.1", {4 * (36 + 2 + 3)}},  // and a head
+      {"scalecom", "scalecom:density=0.1", {4 * (6 + 1), 4 * (36 + 2 + 3)}},  // places of 24 and 2 bytes; as randomk
       // 36 and 2 places: the lower 3 and 2 bits of each, and strings of 36 + 44 and 2 + 3 bits.
       {"topk_v1", "topk:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       {"topk_v1_bf16", "topk:density=0.3,values=bf16", {2 * (12 + 1 + 2 * 108 + 14 + 36 + 2 * 5 + 1 + 2)}},
@@ -59,6 +60,7 @@ const std::vector<Good>& good_files() {
       {"mxfp4_v1", "mxfp4", {2 * (12 + 1 + 12 + 180 + 1 + 7)}},
       {"onebit_v1", "onebit", {2 * (12 + 1 + 8 + 45 + 8 + 2)}},
       {"eden_v1", "eden:bits=2", {2 * (12 + 1 + 3 * 4 + 4 + 96 + 4 + 4 + 16)}},  // blocks of 256, 64 and 64 entries; of 64
+      {"thc", "thc:bits=4", {4 * (3 + 1 + 3), 4 * (64 + 11)}},                    // norms and a head; fields of 5 bits, 6 in a word
       {"powersgd", "powersgd:rank=1", {4 * (60 + 14 + 3), 4 * 6}},               // P of a, b as it is, and a head; Q of a
   };
   return files;
@@ -102,6 +104,10 @@ const std::vector<Bad>& bad_files() {
       {"qsgd_v2_bad_checksum", "qsgd_v2", 216, {0}},
       {"qsgd_v2_bad_step", "qsgd_v2", 221, {0, 0, 0x80, 0xbf}},            // -1
       {"qsgd_v2_bad_step_nan", "qsgd_v2", 221, {0, 0, 0xc0, 0x7f}},
+      // a's places: the lower bits, up to byte 14, then the upper ones. Worker 0 leads a, and worker 1 b.
+      {"scalecom_bad_order", "scalecom", 0, {0x80}},
+      {"scalecom_bad_place_missing", "scalecom", 14, {0x7f}},
+      {"scalecom_bad_no_places", "scalecom", 24, {0, 0}},
       // Worker 0's message ends with b's code: two values from 181 on, places 3 and 13. Worker 1's begins at 191: a's 36 values from
       // 204 on, the lower bits of its places from 348 on, the upper ones from 362 on.
       {"topk_v1_bad_version", "topk_v1", 192, {2}},

@@ -4,34 +4,12 @@ import numpy
 import pytest
 import thinwire
 from philox import random_words
+from rotations import block_lengths, content, hadamard, signs
 
 CENTROIDS = {1: [0.7978845608], 2: [0.4527800398, 1.510417608], 3: [0.2450941790, 0.7560052812, 1.343909279, 2.151945705]}
 # E|x' - x|^2 / |x|^2: Vargaftik et al., table 1, and of the least error, Max 1960.
 UNBIASED = {1: 0.571, 2: 0.133, 3: 0.0358, 4: 0.0096}
 LEAST = {1: 0.3634, 2: 0.1175, 3: 0.03455, 4: 0.0095}
-
-
-def signs(seed, first, length):
-    """+1 and -1 of the entries from `first` on, 2,048 at a time."""
-    found = []
-    for tile in range(first, first + length, 2048):
-        words = random_words(64, (tile // 32, 0, 0, 0), (int(seed), 0x4544454E))
-        found.append((words[:, None] >> numpy.arange(32, dtype=numpy.uint64) & numpy.uint64(1)).ravel())
-    return 1.0 - 2.0 * numpy.concatenate(found)[:length].astype(numpy.float64)
-
-
-def hadamard(values):
-    if len(values) == 1:
-        return values
-    low, high = hadamard(values[: len(values) // 2]), hadamard(values[len(values) // 2 :])
-    return numpy.concatenate([low + high, low - high])
-
-
-def block_lengths(elements):
-    while elements > 0:
-        length = max(2 ** (elements.bit_length() - 1), 64)
-        yield length
-        elements -= length
 
 
 def decoded(values, bits, feedback):
@@ -49,13 +27,6 @@ def decoded(values, bits, feedback):
         result.append(d * hadamard(scale * c) / numpy.sqrt(length))
         first += length
     return numpy.concatenate(result)[: len(values)]
-
-
-def content(name, elements):
-    values = numpy.random.default_rng(2).laplace(size=elements)
-    if name == "outlier":
-        values[elements // 2] = 1e6
-    return (values * {"tiny": 1e-40, "huge": 1e36}.get(name, 1)).astype(numpy.float32)
 
 
 @pytest.mark.parametrize("name", ["laplace", "outlier", "tiny", "huge"])

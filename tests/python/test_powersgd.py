@@ -7,7 +7,7 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from philox import random_words
-from small_models import ddp
+from small_models import Given, ddp
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from worker_pool import pool
 
@@ -72,18 +72,6 @@ class Reference:
         return (p @ self.q[name].T).reshape(SHAPES[name])
 
 
-class Given(torch.nn.Module):
-    """Parameters whose gradients are what is given."""
-
-    def __init__(self):
-        super().__init__()
-        for name, shape in SHAPES.items():
-            self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
-
-    def forward(self, gradients):
-        return sum((parameter * torch.from_numpy(numpy.asarray(gradients[name]))).sum() for name, parameter in self.named_parameters())
-
-
 class Bucket:
     """What PyTorch's hook asks a bucket for."""
 
@@ -121,7 +109,7 @@ def check_steps(rank, feedback):
     """Means, compared with the reference's and the hook's; the residuals' sum, with what the means lack of the gradients."""
     workers, own = dist.get_world_size(), dist.get_rank()
     reference, state = Reference(rank, workers, feedback), pytorch_state(rank)
-    model = ddp(Given(), bucket_cap_mb=0.02)  # several buckets
+    model = ddp(Given(SHAPES), bucket_cap_mb=0.02)  # several buckets
     with thinwire.torch.attach(model, f"powersgd:rank={rank},feedback={'on' if feedback else 'off'}") as attachment:
         for step in range(STEPS):
             all_gradients = [gradients_of(worker, step) for worker in range(workers)]
@@ -171,7 +159,7 @@ def test_what_has_the_rank_is_exact_from_the_second_step_on():
 
 
 def check_ranks():
-    model = ddp(Given())
+    model = ddp(Given(SHAPES))
     random = numpy.random.default_rng(3)
     left, right = random.normal(size=(96, 2)), random.normal(size=(2, 64))
     gradients = gradients_of(0, 0)

@@ -8,7 +8,7 @@ from thinwire.torch import statistics
 from worker_pool import pool
 
 KEYS = {
-    "steps", "reductions", "rounds", "setup_bytes", "payload_bytes", "second_bytes", "traffic_bytes", "plain_bytes", "ratio",
+    "steps", "reductions", "rounds", "setup_bytes", "payload_bytes", "second_bytes", "traffic_bytes", "plain_bytes", "within_host_bytes", "ratio",
     "compressed_share", "compression_error", "row_bytes", "fallbacks", "non_finite", "failed_steps", "seconds",
 }  # fmt: skip
 

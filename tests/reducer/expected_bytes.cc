@@ -17,6 +17,7 @@ class Settings {
  public:
   explicit Settings(const SpecStage& stage) : values_(stage.values.begin(), stage.values.end()) {}
 
+  bool has(const std::string& name) const { return values_.contains(name); }
   const std::string& text(const std::string& name) const { return values_.at(name); }
   std::size_t whole(const std::string& name) const { return std::stoul(text(name)); }
   double real(const std::string& name) const { return std::stod(text(name)); }
@@ -63,21 +64,37 @@ std::optional<ExpectedBytes> casq(const Settings& settings, std::size_t elements
   });
 }
 
-// What two workers' levels take as fields of words, with the shared norms.
-std::size_t qsgd_sum_bytes(std::size_t elements, std::size_t bits, bool feedback) {
+// What two workers' levels take as fields of words, with the shared norms: Levels tell how many there are of both in a chunk.
+struct Levels {
+  std::size_t norms, entries;
+};
+template <class LevelsOf>
+std::size_t summed_bytes(std::size_t elements, const Settings& settings, const LevelsOf& levels_of) {
   std::size_t bytes = 4, width = 1;  // whether all is finite
-  while ((std::size_t{1} << width) <= 2 * 2 * ((std::size_t{1} << (bits - 1)) - 1)) ++width;
+  while ((std::size_t{1} << width) <= 2 * 2 * ((std::size_t{1} << (settings.whole("bits") - 1)) - 1)) ++width;
   for (std::size_t first = 0; first < elements; first += kChunk) {
-    const std::size_t part = std::min(kChunk, elements - first), fields = 32 / width;
-    bytes += 4 * ((part + 511) / 512) + 4 * ((part + fields - 1) / fields) + (feedback ? 4 : 0);
+    const Levels levels = levels_of(std::min(kChunk, elements - first));
+    const std::size_t fields = 32 / width;
+    bytes += 4 * levels.norms + 4 * ((levels.entries + fields - 1) / fields) + (settings.has_feedback() ? 4 : 0);
   }
   return bytes;
+}
+
+// A norm for each power of two that a chunk's length is the sum of, from 64 on; what is below that is another 64.
+ExpectedBytes thc(const Settings& settings, std::size_t elements) {
+  return {summed_bytes(elements, settings, [](std::size_t own) {
+    Levels levels{own % 64 == 0 ? 0U : 1U, (own + 63) / 64 * 64};
+    for (std::size_t blocks = own / 64; blocks > 0; blocks &= blocks - 1) ++levels.norms;
+    return levels;
+  })};
 }
 
 // With buckets of 512. Between two workers gathering sends less than summing.
 ExpectedBytes qsgd(const Settings& settings, std::size_t elements) {
   const std::size_t bits = settings.whole("bits");
-  if (settings.text("reduce") == "sum") return {qsgd_sum_bytes(elements, bits, settings.has_feedback())};
+  if (settings.text("reduce") == "sum") {
+    return {summed_bytes(elements, settings, [](std::size_t own) { return Levels{(own + 511) / 512, own}; })};
+  }
   return coded(settings.text("reduce"), elements, [&](std::size_t own) { return 4 * ((own + 511) / 512) + (own * bits + 7) / 8; });
 }
 
@@ -88,16 +105,22 @@ ExpectedBytes gradiveq(const Settings& settings, std::size_t elements) {
 }
 
 std::size_t kept(const Settings& settings, std::size_t elements) {
-  return static_cast<std::size_t>(std::ceil(settings.real("density") * static_cast<double>(elements)));
+  const bool is_warming_up = settings.has("warmup") && settings.whole("warmup") > 0;
+  const double density = std::max(settings.real("density"), is_warming_up ? 0.25 : 0);
+  return static_cast<std::size_t>(std::ceil(density * static_cast<double>(elements)));
 }
 
 // Of each place the lower bits, as many as n/k has, and the upper ones as the zeros before it in a string of ones.
+std::size_t place_bytes(std::size_t k, std::size_t n) {
+  std::size_t lower = 0;
+  while ((k << (lower + 1)) <= n) ++lower;
+  return (k * lower + 7) / 8 + (k + (n - 1) / (std::size_t{1} << lower) + 7) / 8;
+}
+
 ExpectedBytes topk(const Settings& settings, std::size_t elements) {
   return coded(settings.text("reduce"), elements, [&](std::size_t own) {
     const std::size_t k = kept(settings, own);
-    std::size_t lower = 0;
-    while ((k << (lower + 1)) <= own) ++lower;
-    return (settings.text("values") == "bf16" ? 2 : 4) * k + (k * lower + 7) / 8 + (k + (own - 1) / (std::size_t{1} << lower) + 7) / 8;
+    return (settings.has("values") && settings.text("values") == "bf16" ? 2 : 4) * k + place_bytes(k, own);
   });
 }
 
@@ -132,6 +155,16 @@ ExpectedBytes randomk(const Settings& settings, std::size_t elements) {
   return {4 * numbers};
 }
 
+// The same numbers, and places as topk has them, in words.
+ExpectedBytes scalecom(const Settings& settings, std::size_t elements) {
+  std::size_t bytes = randomk(settings, elements).payload;
+  for (std::size_t first = 0; first < elements; first += kChunk) {
+    const std::size_t own = std::min(kChunk, elements - first);
+    bytes += 4 * ((place_bytes(kept(settings, own), own) + 3) / 4);
+  }
+  return {bytes};
+}
+
 }  // namespace
 
 std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
@@ -144,10 +177,14 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
       {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
+      // Of a first step.
+      {"dgc", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
       {"mucsc", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
+      {"thc", [](const Settings& settings, std::size_t n) { return std::optional(thc(settings, n)); }},
+      {"scalecom", [](const Settings& settings, std::size_t n) { return std::optional(scalecom(settings, n)); }},
       {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"sparseloco", [](const Settings& settings, std::size_t n) { return std::optional(sparseloco(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},

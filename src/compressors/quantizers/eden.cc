@@ -5,17 +5,16 @@
 // signs, y = R x, c the centroids of y / sigma with sigma^2 = |y|^2 / d; S = |y|^2 / <c, y>, or <c, y> / |c|^2 with feedback, which needs
 // a contraction; decoded is R^-1 S c.
 //
-// A chunk's blocks are powers of two, the longest first; the last entries, where they are fewer than 64, are filled up with zeros. Every
-// worker has signs of its own, so that errors of equal gradients average out.
+// Blocks: rotation.h. Every worker has signs of its own, so that errors of equal gradients average out.
 //
 // A code: S of each block, a float; the seed of the signs, 32 bits; then packed numbers of centroids (kernels/codes.h).
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "compressors/quantizers/rotation.h"
 #include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
 #include "core/scratch.h"
@@ -28,7 +27,6 @@ namespace thinwire {
 namespace {
 
 constexpr std::uint8_t kWireId = 57, kWireVersion = 1;
-constexpr std::size_t kLeastBlock = 64;
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr int kMostBits = 4;
 
@@ -38,43 +36,6 @@ constexpr std::array<std::array<float, 1 << (kMostBits - 1)>, kMostBits> kCentro
      {0.452780035F, 1.510417608F},
      {0.245094179F, 0.756005281F, 1.343909279F, 2.151945705F},
      {0.128395030F, 0.388048299F, 0.656759119F, 0.942340456F, 1.256231197F, 1.618046386F, 2.069017227F, 2.732589571F}}};
-
-std::size_t block_at(std::size_t left) { return std::max(std::bit_floor(left), kLeastBlock); }
-
-// visit(first, entries, its number): the last one may be longer than what is left.
-template <class Visit>
-void for_each_block(std::size_t elements, const Visit& visit) {
-  std::size_t number = 0;
-  for (std::size_t first = 0; first < elements; ++number) {
-    const std::size_t length = block_at(elements - first);
-    visit(first, length, number);
-    first += length;
-  }
-}
-
-struct Blocks {
-  std::size_t count = 0, entries = 0;
-};
-
-Blocks blocks_of(std::size_t elements) {
-  Blocks blocks;
-  for_each_block(elements, [&](std::size_t, std::size_t length, std::size_t) {
-    ++blocks.count;
-    blocks.entries += length;
-  });
-  return blocks;
-}
-
-// x <- D x, the part of the signs that belongs to the block that begins at `first`.
-void change_signs(std::uint32_t seed, std::size_t first, std::span<float> block) {
-  constexpr std::size_t kTile = 2048, kWords = kTile / 32;
-  std::array<std::uint32_t, kWords> words;
-  for (std::size_t done = 0; done < block.size(); done += kTile) {
-    const auto tile = block.subspan(done, std::min(kTile, block.size() - done));
-    kernels::random_words({static_cast<std::uint32_t>((first + done) / 32), 0, 0, 0}, {seed, 0x4544454E}, words);
-    kernels::negate_where(std::as_bytes(std::span(words)), tile);
-  }
-}
 
 class Eden : public Compressor, private PieceCodec {
  public:
@@ -121,8 +82,7 @@ class Eden : public Compressor, private PieceCodec {
     std::memcpy(all.seed.data(), &seed, sizeof seed);
     for_each_block(values.size(), [&](std::size_t first, std::size_t length, std::size_t number) {
       const auto block = carve_block(room, length);
-      const auto own = values.subspan(first, std::min(length, values.size() - first));
-      std::ranges::fill(std::ranges::copy(own, block.begin()).out, block.end(), 0.0f);
+      fill_block(part_of_block(values, first, length), block);
       const float scale = encode_block(seed, first, block, all.packed.subspan(first / 8 * static_cast<std::size_t>(bits_)));
       std::memcpy(all.scales.data() + number * sizeof scale, &scale, sizeof scale);
     });
@@ -182,7 +142,7 @@ class Eden : public Compressor, private PieceCodec {
       kernels::hadamard(block);
       change_signs(seed, first, block);
       const float scale = scale_at(all.scales, number);
-      const auto out = values.subspan(first, std::min(length, values.size() - first));
+      const auto out = part_of_block(values, first, length);
       for (std::size_t i = 0; i < out.size(); ++i) {
         const float entry = weight * std::clamp(scale * block[i], -kLargest, kLargest);
         out[i] = add ? out[i] + entry : entry;

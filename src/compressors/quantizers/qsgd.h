@@ -20,13 +20,14 @@
 // Memory passes: encode reads the values twice and writes the residual once; decode writes the mean once.
 #pragma once
 
+#include "compressors/quantizers/summed_levels.h"
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/reduce_coded.h"
 #include "kernels/codes.h"
 
 namespace thinwire {
 
-class Qsgd : public Compressor, private PieceCodec {
+class Qsgd : public Compressor, private PieceCodec, private SummedCode {
  public:
   static constexpr std::uint8_t kWireId = 17;
   static constexpr std::uint8_t kWireVersion = 2;
@@ -47,7 +48,6 @@ class Qsgd : public Compressor, private PieceCodec {
   bool serves_owners() const override { return options_.travel != Travel::kSum; }
 
  private:
-  class Sums;
   std::uint8_t wire_id() const override { return kWireId; }
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
@@ -60,10 +60,20 @@ class Qsgd : public Compressor, private PieceCodec {
   void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
                   std::span<std::byte> room) const override;
 
-  Exchange sum(Work& work, Context& context) const;
+  // Norms become steps once they are agreed on.
+  std::int32_t levels() const override { return (1 << (options_.bits - 1)) - 1; }
+  std::size_t entries(std::size_t elements) const override { return elements; }
+  std::size_t norms(std::size_t elements) const override { return buckets(elements); }
+  void measure(const Piece& piece, std::span<const float> values, std::span<float> norms, std::span<float> room) const override;
+  float agreed(float norm) const override { return step(norm); }
+  double largest_mean(float norm) const override { return static_cast<double>(norm); }
+  void to_levels(const Piece& piece, std::span<const float> values, std::span<const float> steps, const LevelsToWrite& levels,
+                 std::span<float> room) const override;
+  void from_levels(const Piece& piece, const LevelsToRead& levels, std::span<const float> steps, float weight, bool subtract,
+                   std::span<float> values, std::span<float> room) const override;
+
   bool sum_sends_less(int world_size) const;
   std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
-  std::int32_t levels() const { return (1 << (options_.bits - 1)) - 1; }
   float norm(std::span<const float> bucket) const;
   float step(float norm) const;
   float shrinkage(std::size_t elements) const;

@@ -37,6 +37,9 @@ class Compressor {
   // For compressors that remember something of a parameter beyond the residual; else null.
   virtual std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const { return nullptr; }
 
+  // Whether that is something of every element, which then must be the same one in every step: not as a stage.
+  virtual bool remembers_elements() const { return false; }
+
   // Before the first reduction of a step. memories: of all its parameters that have any, in a step of several reductions; else of
   // those at hand; the list may be overwritten. For what is decided over all of them, from what was committed; it is told to memories, and is not part of their state.
   virtual void plan_step(std::span<CompressorMemory*> /*memories*/) const {}

@@ -1,12 +1,11 @@
 #include "compressors/sparsifiers/randomk.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
-#include "compressors/shared/averaging.h"
 #include "compressors/shared/row.h"
 #include "compressors/sparsifiers/density.h"
+#include "compressors/sparsifiers/summed_entries.h"
 #include "kernels/rounding.h"
 
 namespace thinwire {
@@ -56,51 +55,9 @@ class RandomK::Drawn {
 
 Exchange RandomK::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  const std::size_t longest = longest_piece(work);
-  const auto buffers = context.scratch().take<float>(longest * context.threads().threads());
-  Head head(work, context.scratch());
   const Drawn drawn(options_, work, context);
-  // Sums of values that were divided first do not overflow; by a power of two nothing is rounded but what is nearly denormal.
-  const auto divisor = static_cast<float>(std::bit_ceil(static_cast<unsigned>(context.world_size())));
-  const auto message = context.scratch().take<float>(drawn.count() + head.numbers());
-  const auto sums = message.first(drawn.count()), news = message.subspan(drawn.count());
-  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
-    const auto values = buffers.subspan(thread * longest, piece.elements());
-    head.note(i, read_values(piece, work, values));
-    drawn.for_each(piece, i, sums, [&](std::size_t place, float factor, float& sent) {
-      sent = values[place] / divisor;
-      if (!std::isfinite(factor * values[place])) head.note_not_finite();  // a residual could not take it off
-    });
-  });
-  head.write(news, 1.0f);
-  Await round = context.sum(message);
-  co_await round;
-
-  context.enter(Phase::kDecode);
-  head.read<float>(news);
-  const float share = divisor / static_cast<float>(context.world_size());
-  const bool fit = all_pieces(context, work, [&](std::size_t i, std::size_t) {
-    const Piece& piece = work.pieces[i];
-    drawn.for_each(piece, i, sums, [&](std::size_t, float factor, float& sum) { sum *= factor * share; });
-    return holds_mean(work, drawn.of(sums, i));
-  });
-  if (!head.finite() || !fit) {
-    context.any_non_finite = true;
-    co_return;
-  }
-  CommitPoint ready = context.commit_point(work.is_stage);
-  co_await ready;
-  const CommitRooms rooms(work, context);
-  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t thread) {
-    if (head.is_skipped(i)) return skip_measured(work, i);
-    const CommitRoom room = rooms.read(work, i, thread);
-    std::ranges::fill(room.mean, 0.0f);
-    drawn.for_each(piece, i, std::span<const float>(sums), [&](std::size_t place, float factor, float mean) {
-      if (!room.left.empty()) room.left[place] -= room.left[place] / divisor * divisor * factor;
-      room.mean[place] = mean;
-    });
-    commit(work, i, room);
-  });
+  Exchange sending = sum_entries(drawn, 1, work, context);
+  co_await sending;
 }
 
 Row randomk_row() {

@@ -1,6 +1,7 @@
 #include "compressors/sparsifiers/topk.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -13,7 +14,13 @@
 
 namespace thinwire {
 
-std::size_t TopK::kept(const Piece& piece) const { return kept_entries(options_.density, piece.elements()); }
+std::size_t TopK::kept(const Piece& piece) const {
+  double density = options_.density;
+  // Powers of two, which are the same on every processor.
+  if (piece.step < options_.warm_up)
+    density = std::max(density, std::ldexp(1.0, -2 * (1 + static_cast<int>(4 * piece.step / options_.warm_up))));
+  return kept_entries(density, piece.elements());
+}
 
 std::size_t TopK::most_bytes(const Piece& piece) const { return entries(piece).bytes(); }
 

@@ -29,6 +29,7 @@ class TopK : public Compressor, private PieceCodec {
     std::uint8_t wire_id = 0;
     Basis basis = Basis::kEntries;
     double density = 0.01;
+    std::uint64_t warm_up = 0;  // steps of a parameter in which density is no less than 1/4, 1/16, ... (dgc.cc)
     SentAs values = SentAs::kFloat32;
     Reduce reduce = Reduce::kGather;
   };
