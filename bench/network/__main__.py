@@ -90,11 +90,16 @@ def _measure(net: network.Namespaces, link: network.Link, elements: int, argumen
         if key in seen:
             continue  # each run through MPI measures the plain sum as well; it is compared to its own
         seen.add(key)
-        limit = 8 * row["traffic_bytes"] / (link.bits_per_second * _PAYLOAD_SHARE) if link.shaped else 0
+        limit = 8 * _through_a_link(row, arguments.per_host) / link.bits_per_second if link.shaped else 0
         plain = row.pop("plain_seconds", None) or plains.get(row["path"])
         rows.append({"link": link.name, "elements": elements, **row, "limit_seconds": limit or None,
                      "speedup": plain / row["seconds"] if plain and row["traffic_bytes"] else None})
     return rows
+
+
+def _through_a_link(row: dict, per_host: int) -> float:
+    """Bytes, headers included: as counted where workers share a link, and some of what they send does not pass it."""
+    return row["wire_bytes"] if per_host > 1 else row["traffic_bytes"] / _PAYLOAD_SHARE
 
 
 def _trace(arguments: argparse.Namespace, link: network.Link, elements: int, spec: str) -> Path | None:
