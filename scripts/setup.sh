@@ -18,6 +18,8 @@ export LC_ALL=C.UTF-8 # decimal points, and sorting, are the same everywhere
 # The Python module is compiled from the same files as the library, and so comes from ccache, if both name the compiler
 # and the files alike.
 export CXX=${CXX:-c++} CCACHE_BASEDIR=$PWD
+# The same files in another checkout are the same, though debug information names the folder that they were compiled in first.
+export CCACHE_NOHASHDIR=1
 # ccache looks for its folder under HOME, which service accounts and containers may lack.
 [ -n "${HOME:-}" ] || export CCACHE_DIR=$PWD/build/.ccache
 
