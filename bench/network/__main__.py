@@ -1,8 +1,8 @@
 """Measures all-reduces of gradients on shaped links between network namespaces.
 
 Times are medians of the slowest worker's. The table's columns: limit: the time that the bytes sent take at the link's rate;
-MB sent: by a worker, by the collectives' standard algorithms; counted: what left its interface, headers and all; even: the
-rate below which compressing pays even if nothing overlaps.
+times: as fast as the plain sum; MB sent: by a worker, by the collectives' standard algorithms; counted: what left its
+interface, headers and all; even: the rate in Gb/s below which compressing pays even if nothing overlaps.
 
     .venv/bin/python -m bench.network --out out/network
 """
@@ -26,7 +26,7 @@ _DDP = f"plain;bf16;powersgd;{';'.join(_MPI.split(';')[1:])}"
 # Of a link's rate, what TCP's payload can have: full segments with their headers and the gaps between frames.
 _PAYLOAD_SHARE = 1448 / 1514
 _UNEVEN = 1.2  # times the median: a mean that is worth a line of its own
-_HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "/limit", "speed-up", "MB sent", "counted", "even Gb/s"]
+_HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "/limit", "times", "MB sent", "counted", "even"]
 
 
 def main() -> int:

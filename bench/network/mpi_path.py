@@ -38,7 +38,8 @@ def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitio
         gradient = ["--elements", str(math.prod(shapes[0]))]
         if len(shapes) > 1:
             gradient = ["--layout", _write_layout(shapes, Path(folder, "layout.json"))]
-        report = json.loads(_run(net, agent, ["--compressor", specs.thinwire_specs(spec)[1], *gradient, "--json", "--interface", net.interface,
+        compressor = specs.thinwire_specs(spec)[1]
+        report = json.loads(_run(net, agent, ["--compressor", compressor, *gradient, "--json", "--interface", net.interface,
                                               "--repetitions", str(repetitions), "--warm-up", str(warm_up),
                                               *(["--lanes", str(lanes)] if lanes else []),
                                               *(["--hosts", "auto"] if specs.on_two_levels(spec) else []),

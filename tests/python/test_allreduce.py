@@ -146,6 +146,8 @@ def test_trace_shows_codec_and_wire_of_every_lane(tmp_path):
     (["--compressor", "none", "--workers", "0"], "--workers"),
     (["--compressor", "none", "--timeout", "0"], "--timeout"),
     (["--compressor", "none", "--threads", "0"], "--threads"),
+    (["--compressor", "none", "--workers", "3", "--hosts", "0,0"], "such as 0,0,1,1"),
+    (["--compressor", "none", "--workers", "2", "--hosts", "0,one"], "such as 0,0,1,1"),
     ([], "--compressor"),
 ])
 def test_bad_usage(arguments, mentions):
@@ -172,6 +174,44 @@ def test_processes_and_threads_send_the_same():
     by_processes = json.loads(out)
     for key in ["traffic_bytes", "plain_traffic_bytes", "nmse_mean"]:
         assert by_processes[key] == by_threads[key]
+
+
+HOSTS = ["--compressor", "qsgd:bits=4,reduce=gather", "--hosts", "0,0,1,1", *SMALL]
+
+
+def test_workers_that_share_hosts_send_a_part_each():
+    report = succeed_in_json("allreduce", "--workers", 4, *HOSTS)
+    check(report, 4, "qsgd:bits=4")
+    assert report["hosts"] == [0, 0, 1, 1]
+    # Of three buckets of 100,000, cut between chunks, a part of each to one other worker; within the host gradients, and means.
+    assert report["traffic_bytes"] == pytest.approx(300_000 / 2 * 4 / 8, rel=0.02)
+    assert report["within_host_bytes"] == pytest.approx(2 * 4 * 3 * 65536, rel=0.02)
+    assert report["nmse_mean"] < 0.05
+    assert "4 workers (threads of one process) on 2 hosts" in succeed("allreduce", "--workers", 4, *HOSTS)
+    assert "on one level" in succeed("allreduce", "--workers", 2, "--compressor", "bf16", "--hosts", "auto", *SMALL)
+
+
+@needs_mpi
+def test_processes_that_share_hosts_send_what_threads_send():
+    by_threads = succeed_in_json("allreduce", "--workers", 4, *HOSTS)
+    status, out, error = ended(mpirun(4, *HOSTS, "--json"))
+    assert status == 0, error
+    for key in ["hosts", "traffic_bytes", "within_host_bytes"]:
+        assert json.loads(out)[key] == by_threads[key]
+    assert json.loads(out)["nmse_mean"] == pytest.approx(by_threads["nmse_mean"])
+    status, out, error = ended(mpirun(2, "--compressor", "bf16", "--hosts", "auto", *SMALL))
+    assert status == 0 and "on one level" in out, error
+
+
+@needs_mpi
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_killed_worker_ends_those_of_all_hosts(victim):
+    job = mpirun(4, "--compressor", "casq:bits=2", "--hosts", "0,0,1,1", "--timeout", TIMEOUT, "--elements", 2_000_000, "--repetitions", 10_000)
+    victims = workers_of(job, 4)
+    time.sleep(1.5)
+    os.kill(victims[victim], signal.SIGKILL)
+    status, _, _ = ended(job)
+    assert status != 0
 
 
 @needs_mpi

@@ -83,4 +83,24 @@ def test_job_in_namespaces_counts_what_it_sends(tmp_path):
         if each["traffic_bytes"]:
             assert 1 <= each["wire_bytes"] / each["traffic_bytes"] < 1.6  # headers, acknowledgements and barriers
     assert (tmp_path / "network.svg").stat().st_size > 1000
+    assert max(map(len, done.stdout.splitlines())) <= 100
     assert (tmp_path / "1gbit_400000_casq_bits_2_reduce_scatter.svg").stat().st_size > 1000
+
+
+@pytest.mark.skipif(bool(why_no_namespaces()), reason=f"no namespaces: {why_no_namespaces()}")
+@pytest.mark.skipif(not mpi.is_built_into(mpi_path.TOOL), reason="no Open MPI here when this was built")
+def test_job_in_namespaces_of_two_workers_sends_each_part_once(tmp_path):
+    spec = "qsgd:bits=8,reduce=gather"
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.network", "--links", "1gbit", "--elements", "1000000", "--repetitions", "2", "--per-host", "2",
+         "--mpi", f"{spec};hosts:{spec}", "--ddp", f"hosts:{spec}", "--out", tmp_path],
+        cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {(each["path"], each["compressor"]): each for each in json.loads((tmp_path / "network.json").read_text())["rows"]}
+    flat = rows["MPI", spec]
+    for two_levels in (rows["MPI", f"hosts:{spec}"], rows["DDP", f"hosts:{spec}"]):
+        # Half of the codes from each of two workers to one of the other host, where each of four sent all of it to two.
+        assert two_levels["traffic_bytes"] == pytest.approx(500_000, rel=0.02)
+        assert 1 <= two_levels["wire_bytes"] / 1e6 < 1.3
+    assert flat["wire_bytes"] / 1e6 >= 4
+    assert max(map(len, done.stdout.splitlines())) <= 100

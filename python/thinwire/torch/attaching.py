@@ -137,8 +137,10 @@ def attach(
             )
 
         if quality is not None and worker_hosts:
-            raise ArgumentError(f"compressor = {compressor!r} with hosts = {hosts!r}: auto compares specs between workers that share no host; "
-                                "give a spec, or hosts='flat'")
+            raise ArgumentError(
+                f"compressor = {compressor!r} with hosts = {hosts!r}: auto compares specs between workers that share no host; "
+                "give a spec, or hosts='flat'"
+            )
         if quality is None:
             reducer = make(compressor)
         else:

@@ -121,8 +121,8 @@ class Averager:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from this worker's own state, or from its part of the state of all ranks.
 
-        Residuals of another number of workers, or on other hosts (all_ranks only), are replaced by their mean on every worker. A worker that is
-        alone keeps residuals for later, as it sends nothing. Raises StateError, and changes nothing, when the state was saved
+        Residuals of another number of workers, or on other hosts (all_ranks only), are replaced by their mean on every worker. A
+        worker that is alone keeps residuals for later, as it sends nothing. Raises StateError, and changes nothing, when the state was saved
         with other parameters, specs, seed, or as another rank.
         """
         self._settle()
