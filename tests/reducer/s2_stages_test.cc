@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
 bool can_carry(const Row& sender, const Row& carrier) {
   const auto compressor = make_compressor(carrier.info.name).compressor;
   const Parameter parameter{"p", {12, 5}};
-  if (compressor->unit() != Unit::kElement) return false;
+  if (compressor->unit() != Unit::kElement || compressor->remembers_elements()) return false;
   return sender.sends == Sends::kElements || !compressor->make_memory(parameter);
 }
 
