@@ -65,7 +65,7 @@ def _write_layout(shapes: list[tuple[int, ...]], path: Path) -> str:
 
 
 def _run(net: Namespaces, agent: Path, arguments: list[str]) -> str:
-    hosts = ",".join(f"{net.address_of_host(host)}:{net.per_host}" for host in range(net.hosts))
+    hosts = ",".join(f"{net.address(rank)}:{net.per_host}" for rank in range(0, net.workers, net.per_host))
     settings = {"plm_rsh_agent": str(agent), "btl": "tcp,vader,self", "btl_tcp_if_include": net.interface,
                 "oob_tcp_if_include": net.interface, "mpi_yield_when_idle": "1"}
     command = ["mpirun", "--allow-run-as-root", "--host", hosts, "--bind-to", "none", "-n", str(net.workers)]

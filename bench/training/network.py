@@ -125,10 +125,7 @@ class Namespaces:
 
     def address(self, rank: int) -> str:
         """Of worker `rank`, as the other workers see it."""
-        return self.address_of_host(rank // self.per_host)
-
-    def address_of_host(self, host: int) -> str:
-        return f"10.77.0.{host + 1}"
+        return f"10.77.0.{rank // self.per_host + 1}"
 
     def command_prefix(self, rank: int) -> list[str]:
         """What to put before a command so that it runs in the namespace of worker `rank`."""
@@ -174,7 +171,7 @@ class Namespaces:
         _run("ip", "-n", worker, "link", "set", "lo", "up")
         _run("ip", "-n", self._bridge, "link", "add", port, "type", "veth",
              "peer", "name", WORKER_INTERFACE, "netns", worker)
-        _run("ip", "-n", worker, "address", "add", f"{self.address_of_host(host)}/24",
+        _run("ip", "-n", worker, "address", "add", f"{self.address(host * self.per_host)}/24",
              "dev", WORKER_INTERFACE)
         _run("ip", "-n", self._bridge, "link", "set", port, "master", "bridge")
         for namespace, interface in self._ends_of(host):
