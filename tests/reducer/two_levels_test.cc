@@ -9,6 +9,7 @@
 #include "reducer/row_specs.h"
 #include "reducer/sample_gradients.h"
 #include "reducer/workers.h"
+#include "sanitized.h"
 #include "thinwire/errors.h"
 
 namespace thinwire::testing {
@@ -21,8 +22,9 @@ const std::vector<Hosts>& topologies() {
   return all;
 }
 
+// The sanitizers are slow, and look for what goes wrong alike whatever the numbers are.
 Layout sample_layout() {
-  return Layout({{"matrix", {300, 250}}, {"odd", {40001}}, {"none", {0, 4}}, {"one", {1}}, {"filters", {64, 16, 3, 3}}});
+  return Layout({{"matrix", {kSanitized ? 30 : 300, 250}}, {"odd", {40001}}, {"none", {0, 4}}, {"one", {1}}, {"filters", {64, 16, 3, 3}}});
 }
 
 struct Outcome {
@@ -77,7 +79,9 @@ TEST_P(TwoLevels, UncompressedTheyAreMeans) {
 
 TEST_P(TwoLevels, MemoryAndMessagesGiveTheSameBits) {
   const Layout layout = sample_layout();
-  for (const char* spec : {"casq:bits=2,retrain=2", "casq:bits=2,retrain=2,reduce=scatter", "casq:rate=1", "powersgd", "s2"}) {
+  std::vector<std::string> specs = {"casq:bits=2,retrain=2,reduce=scatter", "s2"};
+  if (!kSanitized) specs.insert(specs.end(), {"casq:bits=2,retrain=2", "casq:rate=1", "powersgd"});
+  for (const std::string& spec : specs) {
     SCOPED_TRACE(spec);
     const Outcome shared = train(layout, GetParam(), {.compressor = spec});
     const Outcome sent = train(layout, GetParam(), {.compressor = spec, .host_memory = false});
