@@ -1,4 +1,4 @@
-// Memory that the workers of a host share, so that what they give each other is copied once and not five times.
+// Memory that the workers of a host share, so that what they give each other passes no messages' buffers.
 //
 // Each worker has a stretch of its own, which it writes and the others map and read; when, is agreed on by collectives. It has no name, but
 // is found by its owner's process and descriptor, and is gone with the last that maps it. Where that cannot be done (workers in containers
