@@ -172,33 +172,6 @@ class HostMessages {
   std::span<std::byte> sent_, received_;
 };
 
-// All workers of the host have come as far, and see what the others have written.
-Exchange meet(Context& context) {
-  std::array<std::int32_t, 1> nothing = {};
-  Await all = context.max(nothing);
-  co_await all;
-}
-
-Exchange exchange_gradients(const HostMessages& messages, Context& context) {
-  if (messages.is_shared()) {
-    Exchange all = meet(context);
-    co_await all;
-  } else {
-    Await sent = context.scatter(messages.sent(), messages.received());
-    co_await sent;
-  }
-}
-
-Exchange exchange_means(const HostMessages& messages, Context& context) {
-  if (messages.is_shared()) {
-    Exchange all = meet(context);
-    co_await all;
-  } else {
-    Await sent = context.gather(messages.own_means(), messages.received());
-    co_await sent;
-  }
-}
-
 }  // namespace
 
 // A stretch of shared memory is written again with the next bucket of its lane: gradients when this bucket's means are there, for which
@@ -213,7 +186,9 @@ Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
   co_await sharing;
   messages.use(reduction.lane.host_memory);
   messages.pack_gradients();
-  Exchange gradients = exchange_gradients(messages, context);
+  // Where memory is shared, all that is to be known is that the others have come as far.
+  std::array<std::int32_t, 1> nothing = {};
+  Await gradients = messages.is_shared() ? context.max(nothing) : context.scatter(messages.sent(), messages.received());
   co_await gradients;
   messages.add_up(static_cast<float>(reduction.groups.weight()));
 
@@ -224,7 +199,7 @@ Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
   context.join(within);
   context.enter(Phase::kDecode);
   messages.pack_means();
-  Exchange means = exchange_means(messages, context);
+  Await means = messages.is_shared() ? context.max(nothing) : context.gather(messages.own_means(), messages.received());
   co_await means;
   if (messages.is_shared()) reduction.bucket.counters.within_host_bytes += messages.traffic_bytes();
   // A part that is not finite is so on all hosts, whose workers so find the same.
