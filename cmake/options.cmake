@@ -25,8 +25,9 @@ target_compile_options(thinwire_compile_options INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off)
 if(THINWIRE_SANITIZE)
   target_compile_definitions(thinwire_compile_options INTERFACE _GLIBCXX_ASSERTIONS)  # spans check their bounds
+  # A target's property UNCHECKED takes checks back.
   target_compile_options(thinwire_compile_options INTERFACE
-    -fsanitize=${THINWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=${THINWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<TARGET_PROPERTY:UNCHECKED>)
   target_link_options(thinwire_compile_options INTERFACE -fsanitize=${THINWIRE_SANITIZE})
 endif()
 

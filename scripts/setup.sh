@@ -20,6 +20,8 @@ export LC_ALL=C.UTF-8 # decimal points, and sorting, are the same everywhere
 export CXX=${CXX:-c++} CCACHE_BASEDIR=$PWD
 # The same files in another checkout are the same, though debug information names the folder that they were compiled in first.
 export CCACHE_NOHASHDIR=1
+# ccache's conditions for files that begin with a precompiled header.
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 # ccache looks for its folder under HOME, which service accounts and containers may lack.
 [ -n "${HOME:-}" ] || export CCACHE_DIR=$PWD/build/.ccache
 

@@ -94,7 +94,7 @@ TEST_P(Groups, HostsThatCannotBe) {
   EXPECT_THROW(make_posting_communicators(3, std::chrono::seconds(1), {}, Hosts{0, 1, 1, 1}), ArgumentError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, Groups, testing::Bool(), [](const auto& info) { return info.param ? "messages" : "threads"; });
+INSTANTIATE_TEST_SUITE_P(Engines, Groups, testing::Bool(), [](const auto& engine) { return engine.param ? "messages" : "threads"; });
 
 }  // namespace
 }  // namespace thinwire

@@ -130,14 +130,15 @@ TEST(Hosts, WhatIsNotSentIsKept) {
 }
 
 TEST(Hosts, WhatLeavesAHostIsItsPart) {
-  const Layout layout({{"matrix", {1024, 1024}}});
+  constexpr int kSide = kSanitized ? 256 : 1024;
+  const Layout layout({{"matrix", {kSide, kSide}}});
   const Outcome flat = train(layout, {0, 1, 2, 3}, {.compressor = "qsgd:bits=4,reduce=gather"});
   const Outcome levels = train(layout, {0, 0, 1, 1}, {.compressor = "qsgd:bits=4,reduce=gather"});
   EXPECT_EQ(flat.counters[0].within_host_bytes, 0);
   for (std::size_t w = 0; w < 4; ++w) {
     EXPECT_NEAR(levels.counters[w].traffic_bytes, flat.counters[w].traffic_bytes / 6, 0.01 * flat.counters[w].traffic_bytes);
     // In each of three steps half of it to the other worker, and the means of half of it.
-    EXPECT_NEAR(levels.counters[w].within_host_bytes, 3 * 2 * (1024 * 1024 / 2 * 4), 500);
+    EXPECT_NEAR(levels.counters[w].within_host_bytes, 3 * 2 * (kSide * kSide / 2 * 4), 500);
   }
 }
 
