@@ -152,9 +152,8 @@ class HostMessages {
   std::span<std::byte> means_of(std::size_t owner) const {
     return is_shared() ? shared_means(owner) : received_.subspan(owner * bytes_, bytes_);
   }
-  std::span<std::byte> shared_means(std::size_t worker) const {
-    return shared_[worker].subspan(reduction_.parts.size() * bytes_, bytes_);
-  }
+  // At the end: beyond the gradients of any bucket, whose messages are longer or shorter than this one's.
+  std::span<std::byte> shared_means(std::size_t worker) const { return shared_[worker].last(bytes_); }
   std::size_t place() const { return static_cast<std::size_t>(reduction_.groups.place(Group::kWithinHost)); }
   // Of a stretch of this worker's part, as it is summed and averaged.
   std::span<float> sum_of(const Stretch& stretch) const {
@@ -174,8 +173,8 @@ class HostMessages {
 
 }  // namespace
 
-// A stretch of shared memory is written again with the next bucket of its lane: gradients when this bucket's means are there, for which
-// all have read them; means when all have written their next gradients, and so have read the means before.
+// A stretch of shared memory is written again with the next bucket of its lane: gradients, at its beginning, when this bucket's means are
+// there, for which all have read them; means, at its end, when all have written their next gradients, and so have read the means before.
 Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
   Context& context = reduction.bucket.context;
   const Membership within{Group::kWithinHost, reduction.groups.place(Group::kWithinHost), reduction.groups.size(Group::kWithinHost), 0};

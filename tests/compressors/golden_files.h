@@ -27,7 +27,7 @@ struct Bad {
   std::vector<unsigned char> bytes;
 };
 
-inline std::string golden_path(const std::string& name) { return std::string(THINWIRE_GOLDEN) + "/" + name; }
+inline std::string golden_path(const std::string& name) { return THINWIRE_GOLDEN "/" + name; }
 inline bool is_missing(const std::string& name) { return !std::filesystem::exists(golden_path(name)); }
 
 inline Bytes read_file(const std::string& name) {

@@ -1,6 +1,7 @@
 // Workers that share hosts, as threads: what they give each other by memory and by messages, how they divide the work, and what they refuse.
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -139,6 +140,43 @@ TEST(Hosts, WhatLeavesAHostIsItsPart) {
     EXPECT_NEAR(levels.counters[w].traffic_bytes, flat.counters[w].traffic_bytes / 6, 0.01 * flat.counters[w].traffic_bytes);
     // In each of three steps half of it to the other worker, and the means of half of it.
     EXPECT_NEAR(levels.counters[w].within_host_bytes, 3 * 2 * (kSide * kSide / 2 * 4), 500);
+  }
+}
+
+// A worker is late with the means of a bucket, while the other one puts the gradients of the next into memory.
+TEST(Hosts, MeansAreReadBeforeAnythingIsWrittenOverThem) {
+  const Hosts together = {0, 0};
+  for (int chunks = 1; chunks <= 12; ++chunks) {
+    SCOPED_TRACE(std::to_string(chunks) + " chunks, then 6");
+    const Layout layout({{"one", {chunks, 32768}}, {"other", {6, 32768}}});
+    const Gradients inputs = make_gradients("laplace", 2, layout.elements(), 1);
+    Gradients means = inputs;
+    std::latch written{1};
+    const std::size_t larger = chunks < 6 ? 1 : 0;
+    in_parallel(2, [&](int rank, Communicator& communicator) {
+      const auto index = static_cast<std::size_t>(rank);
+      Reducer reducer(layout, {.compressor = "none", .rank = rank, .world_size = 2, .hosts = together});
+      // The larger one provides the memory; the smaller one tells how often they meet.
+      int meetings = 0;
+      for (const std::size_t parameter : {larger, 1 - larger}) {
+        std::vector<float> gradient = inputs[index];
+        Reduction reduction = reducer.reduce(parameters_of(layout, gradient, parameter, parameter + 1));
+        for (meetings = 0; const Collective* collective = reduction.next(); ++meetings) communicator.perform(*collective);
+      }
+      {
+        Reduction reduction = reducer.reduce(parameters_of(layout, means[index], 0, 1));
+        for (int left = meetings; const Collective* collective = reduction.next();) {
+          communicator.perform(*collective);
+          if (--left == 0 && rank == 1) written.wait();
+        }
+      }
+      Reduction next = reducer.reduce(parameters_of(layout, means[index], 1, 2));
+      const Collective* collective = next.next();
+      if (rank == 0) written.count_down();
+      for (; collective != nullptr; collective = next.next()) communicator.perform(*collective);
+    }, together);
+    for (std::size_t i = 0; i < layout.elements(); ++i)
+      for (std::size_t rank = 0; rank < 2; ++rank) ASSERT_EQ(means[rank][i], 0.5F * inputs[0][i] + 0.5F * inputs[1][i]) << i;
   }
 }
 
