@@ -3,16 +3,18 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def torchrun(*arguments, workers=2):
-    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
-    command = ["torchrun", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
+def torchrun(*arguments, workers=2, python=None):
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    command = [python or preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -51,6 +53,6 @@ def test_auto_decides_and_says_so():
 
 
 def test_a_training_goes_on_when_torchrun_starts_it_again(tmp_path):
-    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25)
+    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25, python=sys.executable)
     assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said
     assert len(re.findall("is done after step 40", said)) == 2

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -28,7 +29,7 @@ from bench.training.__main__ import parser  # noqa: E402
 from bench.training.random_projection import RandomProjection  # noqa: E402
 from bench.training.settings import FASHION_MNIST  # noqa: E402
 
-JOB = [sys.executable, "-m", "bench.training"]
+JOB = ["-m", "bench.training"]
 
 
 def why_no_namespaces() -> str:
@@ -330,7 +331,7 @@ _SMALL = ["--workers", "2", "--train-limit", "256", "--test-limit", "200", "--ep
 
 
 def _job(*options: str, **arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([*JOB, *options], cwd=ROOT, capture_output=True, text=True, timeout=240,
+    return subprocess.run([preloaded_python(), *JOB, *options], cwd=ROOT, capture_output=True, text=True, timeout=240,
                           **arguments)
 
 
@@ -389,7 +390,7 @@ def test_job_on_a_slow_link_counts_its_bytes_and_leaves_nothing_behind(tmp_path)
 
 def _start(out: Path, *options: str, **how) -> subprocess.Popen:
     link = "none" if why_no_namespaces() else "1gbit"
-    job = subprocess.Popen([*JOB, *_SMALL, "--epochs", "5000", "--link", link, "--out", str(out),
+    job = subprocess.Popen([sys.executable, *JOB, *_SMALL, "--epochs", "5000", "--link", link, "--out", str(out),
                             *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                            text=True, start_new_session=True, **how)
     for line in job.stdout:
