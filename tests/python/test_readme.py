@@ -27,7 +27,7 @@ SHORTER = {
     "./run --task recommender": "./run --help",
     ".venv/bin/python -m bench.network": ".venv/bin/python -m bench.network --help",
 }
-OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 1280",
+OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 640",
            "torchrun --nproc-per-node 2 examples/train_language_model.py": " --steps 2 --batch 2 --test-limit 8",
            "torchrun --nproc-per-node 2 examples/train_recommender.py": " --steps 2",
            "build/thinwire bench": " --elements 100000 --repetitions 1",

@@ -326,7 +326,7 @@ def test_without_namespaces_a_job_is_told_so(monkeypatch):
 
 # The job, small
 
-_SMALL = ["--workers", "2", "--train-limit", "256", "--test-limit", "200", "--epochs", "1",
+_SMALL = ["--workers", "2", "--train-limit", "64", "--batch", "8", "--test-limit", "50", "--epochs", "1",
           "--compressors", "plain,bf16"]
 
 
@@ -370,7 +370,7 @@ def test_job_on_loopback_and_its_resumption(tmp_path):
     assert again.returncode == 0, again.stderr
     assert _check_results(tmp_path, shaped=False)["runs"] == found["runs"]
 
-    other = _job(*_SMALL, "--link", "none", "--out", str(tmp_path), "--resume", "--batch", "8")
+    other = _job(*_SMALL, "--link", "none", "--out", str(tmp_path), "--resume", "--batch", "4")
     assert other.returncode == 2 and "cannot resume" in other.stderr
 
 
@@ -378,7 +378,7 @@ def test_job_on_loopback_and_its_resumption(tmp_path):
 @needs_namespaces
 def test_job_on_a_slow_link_counts_its_bytes_and_leaves_nothing_behind(tmp_path):
     before = _ours()
-    done = _job(*_SMALL, "--link", "300mbit", "--out", str(tmp_path))
+    done = _job(*_SMALL, "--link", "1gbit", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     plain, bf16 = _check_results(tmp_path, shaped=True)["summary"]
     _check_page(tmp_path)
@@ -389,12 +389,13 @@ def test_job_on_a_slow_link_counts_its_bytes_and_leaves_nothing_behind(tmp_path)
 
 
 def _start(out: Path, *options: str, **how) -> subprocess.Popen:
+    """A job whose workers are at work: they have measured the network."""
     link = "none" if why_no_namespaces() else "1gbit"
     job = subprocess.Popen([sys.executable, *JOB, *_SMALL, "--epochs", "5000", "--link", link, "--out", str(out),
                             *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                            text=True, start_new_session=True, **how)
     for line in job.stdout:
-        if "[1/" in line:
+        if line.startswith("Measured"):
             return job
     raise AssertionError(job.communicate()[1])
 
