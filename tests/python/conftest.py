@@ -15,6 +15,9 @@ NETWORKS = (
     "test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_fsdp_bench", "test_readme",
 )
 
+# Of the others those that take longest, so that none is begun last.
+LONG = ("test_torch_failures", "test_torch_hosts", "test_torch_fsdp", "test_examples", "test_torch_fsdp_refusals", "test_allreduce", "test_torch_local_steps")
+
 
 class FilesSideBySide(LoadFileScheduling):
     def _split_scope(self, nodeid):
@@ -27,4 +30,5 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.stem not in NETWORKS)
+    first = [*NETWORKS, *LONG]
+    items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))

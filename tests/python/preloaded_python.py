@@ -5,7 +5,8 @@ process for each call of the command. It runs in the caller's place: with its ar
 namespace. Signals reach it, it is killed when its caller is, and the caller ends as it has ended. What such a process starts by
 its own ``sys.executable`` is run in the same way.
 
-It is another process than the one that was started: tests that look at processes, stop them, or lose them need ``sys.executable``.
+It is another process than the one that was started, and at its end it does not take its modules apart: tests that look at processes,
+stop them or lose them, or are about an interpreter's end, need ``sys.executable``.
 """
 
 import atexit
@@ -24,6 +25,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import types
 from pathlib import Path
@@ -66,7 +68,7 @@ def _serve(command, address):
     sys.path.pop(0)  # this file's folder, which a fresh interpreter would not look into
     for module in PRELOADED:
         importlib.import_module(module)
-    gc.freeze()  # or each process's end would walk, and so copy, all that it shares with the others
+    gc.freeze()  # or each process's first collection would walk, and so copy, all that it shares with the others
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
@@ -107,7 +109,7 @@ def _watch(caller, command):
 
 
 def _work(request, descriptors, command):
-    """As a fresh interpreter would, to its end."""
+    """As a fresh interpreter would, but that it leaves its modules to the kernel: taking them apart takes longer than most scripts."""
     try:
         _enter_namespaces(request["process"])
         _place(descriptors, request["descriptors"])
@@ -120,7 +122,11 @@ def _work(request, descriptors, command):
     except BaseException:  # of the lines above: what the script raises has been told
         traceback.print_exc()
         code = 1
-    ctypes.pythonapi.Py_Exit(code)  # with all that an interpreter does at its end
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _enter_namespaces(process):
