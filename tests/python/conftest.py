@@ -1,5 +1,6 @@
 """What every Python test shares. Time limits are in pyproject.toml."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -27,6 +28,10 @@ class FilesSideBySide(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config, log):
     return FilesSideBySide(config, log)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # torch's modules, which every collection would walk
 
 
 def pytest_collection_modifyitems(items):

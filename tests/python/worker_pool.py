@@ -5,6 +5,7 @@ workers at once and returns what it returned on each, in rank order.
 """
 
 import atexit
+import gc
 import multiprocessing
 import os
 import signal
@@ -98,6 +99,7 @@ def pool(world_size: int) -> WorkerPool:
 
 
 def _serve(rank, world_size, store, timeout, pipe):
+    gc.freeze()  # what was imported: every collection would walk it, and copy it from the server's memory
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
