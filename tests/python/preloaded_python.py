@@ -5,8 +5,8 @@ process for each call of the command. It runs in the caller's place: with its ar
 namespace. Signals reach it, it is killed when its caller is, and the caller ends as it has ended. What such a process starts by
 its own ``sys.executable`` is run in the same way.
 
-It is another process than the one that was started, and at its end it does not take its modules apart: tests that look at processes,
-stop them or lose them, or are about an interpreter's end, need ``sys.executable``.
+It is another process than the one that was started, and at its end it does not take its modules apart: tests that look for processes,
+stop them or kill them from outside, or are about an interpreter's end, need ``sys.executable``.
 """
 
 import atexit
@@ -80,6 +80,7 @@ def _serve(command, address):
             return
         caller, _ = listening.accept()
         if os.fork() == 0:
+            listening.close()
             _watch(caller, command)
         caller.close()
 

@@ -30,8 +30,9 @@ def main(address, arguments):
     if not answer:
         sys.exit("the server of preloaded processes is gone")
     code = struct.unpack("i", answer)[0]
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+    if code < 0:  # by a signal
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from preloaded_python import preloaded_python
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def torchrun(*arguments, workers=2, python=None):
+def torchrun(*arguments, workers=2):
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    command = [python or preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
+    command = [preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -53,6 +52,6 @@ def test_auto_decides_and_says_so():
 
 
 def test_a_training_goes_on_when_torchrun_starts_it_again(tmp_path):
-    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25, python=sys.executable)
+    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25)
     assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said
     assert len(re.findall("is done after step 40", said)) == 2
