@@ -1,5 +1,6 @@
 """What every Python test shares. Time limits are in pyproject.toml."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -15,6 +16,9 @@ NETWORKS = (
     "test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_fsdp_bench", "test_readme",
 )
 
+# Of the others those that take longest, so that none is begun last.
+LONG = ("test_torch_failures", "test_torch_hosts", "test_torch_fsdp", "test_examples", "test_torch_fsdp_refusals", "test_allreduce", "test_torch_local_steps")
+
 
 class FilesSideBySide(LoadFileScheduling):
     def _split_scope(self, nodeid):
@@ -26,5 +30,10 @@ def pytest_xdist_make_scheduler(config, log):
     return FilesSideBySide(config, log)
 
 
+def pytest_collection_finish():
+    gc.freeze()  # torch's modules, which every collection would walk
+
+
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.stem not in NETWORKS)
+    first = [*NETWORKS, *LONG]
+    items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -54,7 +55,7 @@ def test_a_phase_is_decided_where_its_last_decision_begins():
 @pytest.mark.slow
 def test_a_link_that_changes(tmp_path):
     out = tmp_path / "changing.json"
-    command = [sys.executable, "-m", "bench.auto.changing", "--steps", "50", "--links", "1gbit,none", "--out", str(out)]
+    command = [preloaded_python(), "-m", "bench.auto.changing", "--steps", "50", "--links", "1gbit,none", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     phases = json.loads(out.read_text())["phases"]

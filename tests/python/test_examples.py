@@ -6,13 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def torchrun(*arguments, workers=2):
-    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
-    command = ["torchrun", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    command = [preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

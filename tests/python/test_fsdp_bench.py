@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -26,7 +27,7 @@ def test_table():
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_small_run(tmp_path, replicas):
     out = tmp_path / "fsdp.json"
-    command = [sys.executable, "-m", "bench.fsdp", "--links", "1gbit", "--elements", "400000", "--steps", "2", "--replicas", str(replicas),
+    command = [preloaded_python(), "-m", "bench.fsdp", "--links", "1gbit", "--elements", "400000", "--steps", "2", "--replicas", str(replicas),
                "--specs", "plain;none;casq:bits=2", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr

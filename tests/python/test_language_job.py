@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from preloaded_python import preloaded_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
@@ -85,7 +86,7 @@ def test_gradients_have_the_rows_they_should():
 
 
 def run(*command):
-    return subprocess.run([sys.executable, *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=200,
+    return subprocess.run([preloaded_python(), *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=200,
                           env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mpi
 import pytest
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -72,7 +73,7 @@ def test_timeline_says_how_much_codec_and_wire_overlap(tmp_path):
 @pytest.mark.skipif(not mpi.is_built_into(mpi_path.TOOL), reason="no Open MPI here when this was built")
 def test_job_in_namespaces_counts_what_it_sends(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "bench.network", "--links", "1gbit", "--elements", "400000", "--repetitions", "2", "--workers",
+        [preloaded_python(), "-m", "bench.network", "--links", "1gbit", "--elements", "400000", "--repetitions", "2", "--workers",
          "3", "--mpi", "casq:bits=2,reduce=scatter", "--ddp", "plain;casq:bits=2", "--timelines", "--out", tmp_path],
         cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -92,7 +93,7 @@ def test_job_in_namespaces_counts_what_it_sends(tmp_path):
 def test_job_in_namespaces_of_two_workers_sends_each_part_once(tmp_path):
     spec = "qsgd:bits=8,reduce=gather"
     done = subprocess.run(
-        [sys.executable, "-m", "bench.network", "--links", "1gbit", "--elements", "1000000", "--repetitions", "2", "--per-host", "2",
+        [preloaded_python(), "-m", "bench.network", "--links", "1gbit", "--elements", "1000000", "--repetitions", "2", "--per-host", "2",
          "--mpi", f"{spec};hosts:{spec}", "--ddp", f"hosts:{spec}", "--out", tmp_path],
         cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import mpi
 import numpy
 import pytest
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -26,7 +27,7 @@ SHORTER = {
     "./run --task recommender": "./run --help",
     ".venv/bin/python -m bench.network": ".venv/bin/python -m bench.network --help",
 }
-OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 1280",
+OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 640",
            "torchrun --nproc-per-node 2 examples/train_language_model.py": " --steps 2 --batch 2 --test-limit 8",
            "torchrun --nproc-per-node 2 examples/train_recommender.py": " --steps 2",
            "build/thinwire bench": " --elements 100000 --repetitions 1",
@@ -65,7 +66,8 @@ def test_command(command: str, gradient: None) -> None:
         pytest.skip("no text here to train on")
     if command.startswith("mpirun") and not mpi.is_built_into(f"{ROOT}/build/thinwire"):
         pytest.skip("no Open MPI here when this was built")
-    environment = {**os.environ, **mpi.ENVIRONMENT, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    environment = {**os.environ, **mpi.ENVIRONMENT, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
+                   "PYTHON_EXEC": preloaded_python()}  # what torchrun starts
     done = subprocess.run(shlex.split(shortened(command)), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -80,7 +82,8 @@ def test_python(code: str, tmp_path: Path) -> None:
         return
     script = tmp_path / "script.py"
     script.write_text(code)
-    subprocess.run([ROOT / ".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2", script], check=True, cwd=tmp_path, timeout=120)
+    command = [preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
 
 
 def test_there_is_something_to_run() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from preloaded_python import preloaded_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
@@ -104,7 +105,7 @@ def test_the_table_tells_four_digits_relative_to_plain():
 
 
 def run(*command):
-    done = subprocess.run([sys.executable, *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=200,
+    done = subprocess.run([preloaded_python(), *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=200,
                           env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -26,7 +26,8 @@ OPTIONS = [
 
 
 def attached(model, spec="casq:bits=2", **options):
-    return thinwire.torch.attach(model, spec, **({"timeout": 30} | options))
+    """Two lanes without a trial, which would be half of the tests' time, unless told."""
+    return thinwire.torch.attach(model, spec, **({"timeout": 30, "lanes": 2} | options))
 
 
 def pair(spec, module=layers, attach_options=None, **options):
@@ -391,7 +392,7 @@ def check_unusual_defaults():
     model = ddp(bucket_cap_mb=0.01)
     torch.set_default_dtype(torch.float64)
     try:
-        attached(model).close()
+        attached(model, lanes=None).close()
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -28,7 +29,7 @@ from bench.training.__main__ import parser  # noqa: E402
 from bench.training.random_projection import RandomProjection  # noqa: E402
 from bench.training.settings import FASHION_MNIST  # noqa: E402
 
-JOB = [sys.executable, "-m", "bench.training"]
+JOB = ["-m", "bench.training"]
 
 
 def why_no_namespaces() -> str:
@@ -325,12 +326,12 @@ def test_without_namespaces_a_job_is_told_so(monkeypatch):
 
 # The job, small
 
-_SMALL = ["--workers", "2", "--train-limit", "256", "--test-limit", "200", "--epochs", "1",
+_SMALL = ["--workers", "2", "--train-limit", "64", "--batch", "8", "--test-limit", "50", "--epochs", "1",
           "--compressors", "plain,bf16"]
 
 
 def _job(*options: str, **arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([*JOB, *options], cwd=ROOT, capture_output=True, text=True, timeout=240,
+    return subprocess.run([preloaded_python(), *JOB, *options], cwd=ROOT, capture_output=True, text=True, timeout=240,
                           **arguments)
 
 
@@ -369,7 +370,7 @@ def test_job_on_loopback_and_its_resumption(tmp_path):
     assert again.returncode == 0, again.stderr
     assert _check_results(tmp_path, shaped=False)["runs"] == found["runs"]
 
-    other = _job(*_SMALL, "--link", "none", "--out", str(tmp_path), "--resume", "--batch", "8")
+    other = _job(*_SMALL, "--link", "none", "--out", str(tmp_path), "--resume", "--batch", "4")
     assert other.returncode == 2 and "cannot resume" in other.stderr
 
 
@@ -377,7 +378,7 @@ def test_job_on_loopback_and_its_resumption(tmp_path):
 @needs_namespaces
 def test_job_on_a_slow_link_counts_its_bytes_and_leaves_nothing_behind(tmp_path):
     before = _ours()
-    done = _job(*_SMALL, "--link", "300mbit", "--out", str(tmp_path))
+    done = _job(*_SMALL, "--link", "1gbit", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     plain, bf16 = _check_results(tmp_path, shaped=True)["summary"]
     _check_page(tmp_path)
@@ -388,12 +389,13 @@ def test_job_on_a_slow_link_counts_its_bytes_and_leaves_nothing_behind(tmp_path)
 
 
 def _start(out: Path, *options: str, **how) -> subprocess.Popen:
+    """A job whose workers are at work: they have measured the network."""
     link = "none" if why_no_namespaces() else "1gbit"
-    job = subprocess.Popen([*JOB, *_SMALL, "--epochs", "5000", "--link", link, "--out", str(out),
+    job = subprocess.Popen([sys.executable, *JOB, *_SMALL, "--epochs", "5000", "--link", link, "--out", str(out),
                             *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                            text=True, start_new_session=True, **how)
     for line in job.stdout:
-        if "[1/" in line:
+        if line.startswith("Measured"):
             return job
     raise AssertionError(job.communicate()[1])
 

@@ -5,6 +5,7 @@ workers at once and returns what it returned on each, in rank order.
 """
 
 import atexit
+import gc
 import multiprocessing
 import os
 import signal
@@ -24,7 +25,8 @@ class WorkerFailed(AssertionError):
 
 
 class WorkerPool:
-    def __init__(self, world_size: int):
+    def __init__(self, world_size: int, timeout: float = 60):
+        """timeout: seconds that torch's own collectives wait for a worker that is lost."""
         self._folder = tempfile.TemporaryDirectory(prefix="thinwire-test-")
         context = multiprocessing.get_context("forkserver")
         # What every DDP model imports is imported once, for all workers.
@@ -32,7 +34,7 @@ class WorkerPool:
         self._pipes, self.processes = [], []
         for rank in range(world_size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, world_size, f"{self._folder.name}/store", theirs), daemon=True)
+            process = context.Process(target=_serve, args=(rank, world_size, f"{self._folder.name}/store", timeout, theirs), daemon=True)
             process.start()
             theirs.close()  # so that a dead worker is an end of file here
             self._pipes.append(ours)
@@ -96,10 +98,11 @@ def pool(world_size: int) -> WorkerPool:
     return _pools[world_size]
 
 
-def _serve(rank, world_size, store, pipe):
+def _serve(rank, world_size, store, timeout, pipe):
+    gc.freeze()  # what was imported: every collection would walk it, and copy it from the server's memory
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
     )
     while (task := _next_task(pipe)) is not None:
         check, arguments = task
