@@ -19,7 +19,7 @@ SPEC = "casq:bits=4,retrain=3"
 
 
 def attached(model, spec=SPEC, **options):
-    return thinwire.torch.attach(model, spec, **({"timeout": 30, "small_uncompressed": False, "hosts": EVEN} | options))
+    return thinwire.torch.attach(model, spec, **({"timeout": 30, "small_uncompressed": False, "hosts": EVEN, "lanes": 2} | options))
 
 
 def run_steps(spec, hosts, steps=3, **options):
