@@ -28,7 +28,7 @@ constexpr bool kEveryCombination = !kSanitized;
 
 // Nor do they find more where random numbers or the processor's instructions are others (kernels have tests of their own).
 constexpr bool kEveryValue = !kSanitized;
-constexpr std::size_t kTwoChunks = kSanitized ? 33001 : 70001, kManyElements = kSanitized ? 40003 : 100003;
+constexpr std::size_t kTwoChunks = kSanitized ? 33001 : 40001, kManyElements = kSanitized ? 40003 : 100003;
 const std::vector<int> kTriedCounts = kSanitized ? std::vector{1, 2, 5} : std::vector{1, 2, 3, 5};
 const std::vector<std::string> kTriedContents = kSanitized ? std::vector<std::string>{"normal", "outlier"} : contents();
 

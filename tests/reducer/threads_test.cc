@@ -146,7 +146,7 @@ std::string case_name(const ::testing::TestParamInfo<std::string>& info) {
 }
 
 TEST_P(Threads, DoNotChangeABit) {
-  for (const int workers : kSanitized ? std::vector{2} : std::vector{1, 2, 3, 5})
+  for (const int workers : kSanitized ? std::vector{2} : std::vector{1, 3})  // threads divide what is a worker's own
     for (const std::int64_t rows : kRows)
       expect_same_for_any_threads(Layout({{"a", {rows, 80}}, {"b", {7}}, {"c", {rows, 40}}, {"none", {0}}}), workers,
                                   {.compressor = GetParam(), .measure_every = 2}, {.steps = 2});
