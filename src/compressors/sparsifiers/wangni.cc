@@ -50,8 +50,8 @@ static_assert(sizeof(Head) == 8);
 
 // How a code is laid out.
 struct Format {
-  Format(std::size_t exact, std::size_t drawn, std::size_t elements)
-      : exact(exact, elements, SentAs::kFloat32), drawn(drawn, elements), signs((drawn + 7) / 8) {}
+  Format(std::size_t exact_count, std::size_t drawn_count, std::size_t elements)
+      : exact(exact_count, elements, SentAs::kFloat32), drawn(drawn_count, elements), signs((drawn_count + 7) / 8) {}
   std::size_t bytes() const { return sizeof(Head) + exact.bytes() + drawn.bytes() + signs; }
 
   EntriesCode exact;
