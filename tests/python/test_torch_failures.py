@@ -88,7 +88,7 @@ def raise_in_the_first_step(bad_rank, sparse):
     """In that of a static graph DDP takes the buckets before anybody else can say that they failed."""
     model = ddp(nn.Embedding(9, 4, sparse=True) if sparse else None, static_graph=True)
     inputs = torch.arange(3) if sparse else batch(0, dist.get_rank())
-    attachment = thinwire.torch.attach(model, SPECS[0], timeout=TIMEOUT, lanes=2)
+    attachment = thinwire.torch.attach(model, SPECS[0], timeout=TIMEOUT, lanes=2, small_uncompressed=False)
     if dist.get_rank() == bad_rank:
         break_reducer(attachment)
     with pytest.raises(KeyError if dist.get_rank() == bad_rank else PeerError):
@@ -212,7 +212,7 @@ def test_a_worker_that_fails_in_one_lane_leaves_them_all(own_pool):
         assert seconds < 10 * TIMEOUT
 
 
-@pytest.mark.parametrize("spec", [*SPECS, "auto"])  # which sums plainly at first
+@pytest.mark.parametrize("spec", [*SPECS, "none", "auto"])  # the last two sum plainly, one of them at first
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how, spec):
     own_pool.begin(die_or_stop, 1, how, spec)

@@ -38,6 +38,8 @@ def check_part_of_world():
     with thinwire.torch.attach(model, "none", timeout=30) as attachment:
         mine, theirs = train(model, 2, dist.get_rank()), train(plain, 2, dist.get_rank())
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)
+    with thinwire.torch.attach(model, "bf16", timeout=30) as attachment:
+        train(model, 1, dist.get_rank())
         assert attachment.lanes >= 2
 
 
@@ -46,7 +48,7 @@ def check_rounds():
     group = halves[dist.get_rank() % 2]
     for _ in range(ROUNDS):
         model = ddp(process_group=group)
-        with thinwire.torch.attach(model, "none", timeout=10, lanes=2) as attachment:
+        with thinwire.torch.attach(model, "bf16", timeout=10, lanes=2) as attachment:
             train(model, 1, dist.get_rank())
             assert attachment.stats()["steps"] == 1
 

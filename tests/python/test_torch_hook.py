@@ -24,6 +24,8 @@ OPTIONS = [
     {"broadcast_buffers": False, "bucket_cap_mb": 0.001},
 ]
 
+EXACT = ["none", "omnireduce"]  # by DDP's own all-reduce, and by lanes
+
 
 def attached(model, spec="casq:bits=2", **options):
     """Two lanes without a trial, which would be half of the tests' time, unless told."""
@@ -36,8 +38,8 @@ def pair(spec, module=layers, attach_options=None, **options):
     return ours, plain, attached(ours, spec, **(attach_options or {}))
 
 
-def check_none_is_plain(options):
-    ours, plain, attachment = pair("none", **options)
+def check_exact_is_plain(spec, options):
+    ours, plain, attachment = pair(spec, **options)
     for mine, theirs in zip(train(ours, 4, dist.get_rank()), train(plain, 4, dist.get_rank()), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)
     assert attachment.stats()["steps"] == 4
@@ -53,9 +55,9 @@ def check_compressed_is_near(options):
     return mine
 
 
-def check_accumulation(view):
+def check_accumulation(view, spec):
     rank = dist.get_rank()
-    ours, plain, attachment = pair("none", gradient_as_bucket_view=view)
+    ours, plain, attachment = pair(spec, gradient_as_bucket_view=view)
     for step in range(3):
         for model in (ours, plain):
             model.zero_grad()
@@ -68,9 +70,9 @@ def check_accumulation(view):
     attachment.close()
 
 
-def check_unused(used_by_rank, view):
+def check_unused(used_by_rank, view, spec):
     rank = dist.get_rank()
-    ours, plain, attachment = pair("none", Branches, find_unused_parameters=True, gradient_as_bucket_view=view)
+    ours, plain, attachment = pair(spec, Branches, find_unused_parameters=True, gradient_as_bucket_view=view)
     for step in range(3):
         for model in (ours, plain):
             model.zero_grad()
@@ -134,7 +136,7 @@ def check_channels_last():
         torch.manual_seed(0)
         return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)).to(memory_format=torch.channels_last)
 
-    ours, plain, attachment = pair("none", convolutions)
+    ours, plain, attachment = pair("omnireduce", convolutions)
     assert dict(attachment._parameters.layout)["1.weight"] == [16, 3, 3, 16]  # as in memory
     for step in range(3):
         images = torch.randn(2, 3, 9, 9, generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
@@ -338,8 +340,9 @@ def same_on_all(results):
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_none_gives_ddps_own_gradients(world_size, options):
-    assert same_on_all(pool(world_size).run(check_none_is_plain, options))
+@pytest.mark.parametrize("spec", EXACT)
+def test_what_loses_nothing_gives_ddps_own_gradients(world_size, options, spec):
+    assert same_on_all(pool(world_size).run(check_exact_is_plain, spec, options))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -347,15 +350,17 @@ def test_compressed_gradients_are_near_and_the_same_everywhere(options):
     assert same_on_all(pool(3).run(check_compressed_is_near, options))
 
 
+@pytest.mark.parametrize("spec", EXACT)
 @pytest.mark.parametrize("view", [False, True])
-def test_gradients_accumulate_without_an_exchange_under_no_sync(view):
-    pool(2).run(check_accumulation, view)
+def test_gradients_accumulate_without_an_exchange_under_no_sync(view, spec):
+    pool(2).run(check_accumulation, view, spec)
 
 
+@pytest.mark.parametrize("spec", EXACT)
 @pytest.mark.parametrize("view", [False, True])
 @pytest.mark.parametrize("used", [[[0, 1, 2]], [[0, 2]], [[0], [0, 1]], [[2], [1]]], ids=str)
-def test_unused_parameters_are_as_ddp_wants_them(used, view):
-    pool(2).run(check_unused, used, view)
+def test_unused_parameters_are_as_ddp_wants_them(used, view, spec):
+    pool(2).run(check_unused, used, view, spec)
 
 
 def test_a_parameter_that_nobody_used_keeps_its_residual():
@@ -401,7 +406,7 @@ def test_a_trial_does_not_depend_on_torchs_defaults():
     pool(2).run(check_unusual_defaults)
 
 
-@pytest.mark.parametrize("spec", [row["name"] for row in thinwire.compressors()] + ["s2:mode=exact/casq:bits=2", "gradiveq:rate=1"])
+@pytest.mark.parametrize("spec", [row["name"] for row in thinwire.compressors() if row["name"] != "none"] + ["s2:mode=exact/casq:bits=2", "gradiveq:rate=1"])
 def test_every_compressor_stands_its_trial(spec):
     pool(2).run(check_lanes_are_chosen, 0.01, spec, None, None)
 

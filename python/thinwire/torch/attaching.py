@@ -155,13 +155,14 @@ def attach(
         error = caught
     shake_hands(group, terms, error)
 
-    made_lanes = open_lanes(groups, FEWEST if lanes is None else lanes, reducer, world_size)
+    sums_plainly = auto is None and not worker_hosts and parameters.go_as_they_are(reducer.compressors)
+    made_lanes = open_lanes(groups, 1 if sums_plainly else lanes or FEWEST, reducer, world_size)
     try:
         if world_size > 1 and lanes is None and auto is not None:
             made_lanes.grow(groups, MOST if bucket_count(ddp_model, parameters) > FEWEST else FEWEST)
-        elif world_size > 1 and lanes is None:
+        elif world_size > 1 and lanes is None and not sums_plainly:
             made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
-        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto)
+        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto, sums_plainly=sums_plainly)
         slot.fill(ddp_model, attachment)
     except BaseException:
         made_lanes.close()

@@ -1,6 +1,7 @@
 """thinwire at work on a DDP model: what attach() returns."""
 
 import math
+import time
 import weakref
 from typing import Any
 
@@ -42,7 +43,10 @@ class Attachment(Averager):
         terms: dict[str, Any],
         spec: str,
         auto: Auto | None = None,
+        *,
+        sums_plainly: bool = False,
     ):
+        """sums_plainly: nothing is compressed, so that buckets are all-reduced as DDP does without a hook."""
         super().__init__(ddp_model.process_group, parameters, reducer, lanes, terms, spec, owner=ddp_model)
         # The model holds the hook, and so the attachment, from C++, where no garbage collector looks.
         self._model = weakref.ref(ddp_model)
@@ -52,6 +56,7 @@ class Attachment(Averager):
         self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
         self._auto = auto
+        self._sums_plainly = sums_plainly
         if auto is not None:
             auto.start(lanes)
         # What ends it, what DDP waits for, and the bucket. A callback of the first that sets the second would take the backward pass time.
@@ -65,7 +70,7 @@ class Attachment(Averager):
         buffer = bucket.buffer()
         if self._world_size == 1:
             return _done(buffer)
-        if self._auto is not None and self._auto.is_plain and self._auto.is_decided:
+        if self._sums_plainly or (self._auto is not None and self._auto.is_plain and self._auto.is_decided):
             return self._average_plainly(bucket)
         parameters = self._parameters.indices(bucket.parameters())
         if self._auto is not None:
@@ -96,12 +101,13 @@ class Attachment(Averager):
                 work = future
             else:
                 buffer.div_(self._world_size)
-                work = group.allreduce([buffer], dist.AllreduceOptions())
+                summed = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+                work = group.allreduce([summed], dist.AllreduceOptions())
                 future = new_future(buffer)
         except RuntimeError as error:  # told at the end of the backward pass: DDP cannot bear a hook that raises
             self._lanes.failure.set(peer_error("all-reduce", error))
             work = future = _done(buffer)
-        self._lanes.plain_sums.count(buffer.numel(), buffer.numel() * buffer.element_size())
+        self._lanes.plain_sums.count(buffer)
         self._plain_sums_under_way.append((work, future, buffer))
         return future
 
@@ -117,7 +123,7 @@ class Attachment(Averager):
 
     @property
     def lanes(self) -> int:
-        """How many buckets travel at once, at most; none of a worker that is alone."""
+        """How many buckets travel at once, at most, where something is compressed; none of a worker that is alone."""
         return len(self._lanes)
 
     def stats(self) -> dict[str, Any]:
@@ -128,7 +134,8 @@ class Attachment(Averager):
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
         compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
-        with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire, decode. A quotient that is
+        with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire, decode (of what
+        goes by DDP's own all-reduce, what backward passes waited for at their end, as wire). A quotient that is
         undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
         seconds of a step by spec, prospects (spec, predicted seconds, error, bits).
         """
@@ -209,6 +216,7 @@ class Attachment(Averager):
     def _wait_for_buckets(self) -> None:
         for job in self._jobs:
             job.wait()
+        begin = time.perf_counter()
         for work, future, buffer in self._plain_sums_under_way:
             try:
                 work.wait()
@@ -216,6 +224,8 @@ class Attachment(Averager):
                 self._lanes.failure.set(peer_error("all-reduce", error))
             if work is not future:
                 future.set_result(buffer)
+        if self._plain_sums_under_way:
+            self._lanes.plain_sums.waited(time.perf_counter() - begin)
 
     def _end_step(self) -> bool:
         """Commits what the step has changed, or drops it. No lane is at work on it."""

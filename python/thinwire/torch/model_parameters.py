@@ -59,6 +59,10 @@ class TravellingParameters:
         """That exempt the parameters whose type no compressor takes."""
         return [(glob_escape(self.names[index]), "none") for index in sorted(self._plain)]
 
+    def go_as_they_are(self, compressors: list[str]) -> bool:
+        """Whether all that a reducer could do is a plain sum. It adds up 16-bit gradients as float32."""
+        return all(spec == "none" for spec in compressors) and not {"torch.bfloat16", "torch.float16"}.intersection(self.dtypes)
+
     def rules_here(self, rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Rules for the model's names, for those of the layout."""
         return rules

@@ -1,4 +1,5 @@
-"""Buckets of types that no compressor takes, such as float64 and complex: summed as DDP would sum them."""
+"""Buckets that are summed as DDP would sum them: of types that no compressor takes, such as float64 and complex, or where nothing is
+compressed."""
 
 import threading
 import time
@@ -23,14 +24,19 @@ class PlainSums:
         begin = time.perf_counter()
         bucket.div_(self._world_size)
         communicator.add_up(bucket)
-        self.count(bucket.numel(), bucket.numel() * bucket.element_size(), time.perf_counter() - begin)
+        self.count(bucket)
+        self.waited(time.perf_counter() - begin)
 
-    def count(self, elements: int, size: int, seconds: float = 0.0) -> None:
-        """A bucket of so many bytes that was averaged."""
+    def count(self, bucket: torch.Tensor) -> None:
+        """A bucket that is averaged."""
         with self._lock:
             self._buckets += 1
-            self._elements += elements
-            self._bytes += size
+            self._elements += bucket.numel()
+            self._bytes += bucket.numel() * bucket.element_size()
+
+    def waited(self, seconds: float) -> None:
+        """For sums."""
+        with self._lock:
             self._seconds += seconds
 
     def added_to(self, counters: dict[str, Any]) -> dict[str, Any]:
