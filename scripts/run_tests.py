@@ -36,7 +36,8 @@ ENVIRONMENT = {
     # Tests start several workers on few cores.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+    # Threads get smaller stacks of frames that have returned: to map and unmap them takes the system as long as all else it does.
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:max_uar_stack_size_log=16:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "second_deadlock_stack=1",
 }

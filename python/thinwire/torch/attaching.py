@@ -78,7 +78,9 @@ def attach(
         which names its host. Of FSDP2 modules the mesh says it.
 
     Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
-    choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times.
+    choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times. Where nothing is compressed ("none" for all
+    parameters) buckets are all-reduced as DDP does it, with its bits, and lanes are not used; but 16-bit gradients are added up as
+    float32, and on two levels where there are ``hosts``.
 
     Buckets in CUDA memory are brought to the host and back. "none" takes every type that DDP takes; the other compressors take
     float32, bfloat16 and float16. Raises ArgumentError for what cannot work and for arguments that differ between workers, on
