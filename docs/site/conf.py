@@ -18,7 +18,8 @@ version = release = thinwire.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/README"
 include_patterns = ["*.md", "docs/*.md", "bench/training/README.md"]
-exclude_patterns = [".*", "build*", "out*", "dist", "examples", "include", "python", "src", "tests", "scripts", "docs/measurements"]  # not looked into
+# Folders that are not looked into.
+exclude_patterns = [".*", "build*", "out*", "dist", "examples", "include", "python", "src", "tests", "scripts", "docs/measurements"]
 highlight_language = "text"
 myst_heading_anchors = 4
 

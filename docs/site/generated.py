@@ -55,10 +55,9 @@ FAMILIES = {
 def compressors(_):
     """A table of all compressors, and a section for each."""
     rows = sorted(thinwire.compressors(), key=lambda row: list(FAMILIES).index(row["family"]))  # and by name, as they come
-    parts = ["## All of them", table(
-        ["compressor", "family", "bits of an entry", "combined by", "claims", "what it is"],
-        [[f"[`{row['name']}`](#{row['name']})", row["family"], row["bits"], row["aggregation"], claims(row), prose(row["description"].split(":")[0])]
-         for row in rows])]
+    overview = [[f"[`{row['name']}`](#{row['name']})", row["family"], row["bits"], row["aggregation"], claims(row),
+                 prose(row["description"].split(":")[0])] for row in rows]
+    parts = ["## All of them", table(["compressor", "family", "bits of an entry", "combined by", "claims", "what it is"], overview)]
     for family, members in groupby(rows, key=lambda row: row["family"]):
         parts += [f"## {family.capitalize()}", FAMILIES[family], *map(compressor, members)]
     return "\n\n".join(parts) + "\n"
@@ -67,9 +66,16 @@ def compressors(_):
 def compressor(row):
     name = row["name"]
     stage = f"may follow, and carries what it sends: `{name}/SPEC`" if row["takes_stage"] else "may not follow"
-    facts = [["bits of an entry", row["bits"]], ["combined by", row["aggregation"]], ["claims", claims(row)], ["works on", f"{row['unit']}s"], ["a stage", stage],
-             ["wire format", f"[id {row['wire_id']}, version {row['wire_version']}](wire_format.md)"], ["reference", prose(row["reference"]) or "-"],
-             ["with every parameter", f"`{thinwire.canonical_spec(name)}`"]]
+    facts = [
+        ["bits of an entry", row["bits"]],
+        ["combined by", row["aggregation"]],
+        ["claims", claims(row)],
+        ["works on", f"{row['unit']}s"],
+        ["a stage", stage],
+        ["wire format", f"[id {row['wire_id']}, version {row['wire_version']}](wire_format.md)"],
+        ["reference", prose(row["reference"]) or "-"],
+        ["with every parameter", f"`{thinwire.canonical_spec(name)}`"],
+    ]
     if (DOCS / f"{name}.md").exists():
         facts.append(["how it works", f"[{name}]({name}.md)"])
     parameters = [[f"`{p['name']}`", f"`{p['default']}`", prose(p["allowed"]), prose(p["help"])] for p in row["parameters"]]
@@ -128,7 +134,7 @@ def signature(app, what, name, thing, options, arguments, returns):
 
 
 def mark_up(app, what, name, thing, options, lines):
-    """Sphinx's event "autodoc-process-docstring": a paragraph "parameter: what it is" becomes an entry of a list, and docs/page.md a link."""
+    """Sphinx's event "autodoc-process-docstring": a paragraph "parameter: what it is" becomes a list's entry, and docs/page.md a link."""
     try:
         parameters = set(inspect.signature(thing).parameters)
     except (TypeError, ValueError):  # it has none

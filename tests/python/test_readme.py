@@ -1,7 +1,7 @@
 """The code of README.md and of the documentation's other pages: commands and Python run, C++ compiles, and specs are specs.
 
-What would take minutes runs shortened, by the options added here. Measurements, and examples that test_examples.py runs, are looked up: their
-options must be in their help. Python that speaks of a ddp_model is a fragment of a training script, and is only compiled.
+What would take minutes runs shortened, by the options added here. Measurements, and examples that test_examples.py runs, are
+looked up: their options must be in their help. Python that speaks of a ddp_model is a fragment of a training script, and is only compiled.
 """
 
 import functools
@@ -40,7 +40,8 @@ OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --tr
 
 def blocks(language: str) -> list[str]:
     """All different ones of the pages, those in lists among them."""
-    found = (match[2] for page in PAGES for match in re.finditer(rf"^( *)```{language}\n(.*?)^\1```", (ROOT / page).read_text(), re.M | re.S))
+    fence = re.compile(rf"^( *)```{language}\n(.*?)^\1```", re.M | re.S)
+    found = (match[2] for page in PAGES for match in fence.finditer((ROOT / page).read_text()))
     return list(dict.fromkeys(map(textwrap.dedent, found)))
 
 
@@ -54,7 +55,8 @@ def shortened(command: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, **mpi.ENVIRONMENT, "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}", "PYTHON_EXEC": preloaded_python()}  # what torchrun starts
+    path = f"{ROOT}/.venv/bin:{os.environ['PATH']}"
+    return {**os.environ, **mpi.ENVIRONMENT, "PATH": path, "PYTHON_EXEC": preloaded_python()}  # what torchrun starts
 
 
 def output(command: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The documentation's site is made without a warning; its links lead somewhere, its pages load nothing from elsewhere, and its references are whole."""
+"""The site is made without a warning, its links lead somewhere, its pages load nothing from elsewhere, and its references are whole."""
 
 import re
 import subprocess
