@@ -123,6 +123,10 @@ def draw(rows: list[dict], path: Path) -> None:
             axes.scatter([row["predicted"] for row in some], [row["measured"] for row in some], color=colour,
                          marker=marker, s=22, label=f"{name}, {assign}")  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, xlabel="predicted error", ylabel="measured error")
+    for axis in (axes.xaxis, axes.yaxis):  # labels of a logarithmic axis would lie upon each other
+        axis.set_ticks([tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1) if limits[0] <= tick <= limits[1]])
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(path, metadata={"Date": None})

@@ -132,7 +132,7 @@ class Attachment(Averager):
         steps; reductions (of buckets); rounds (collectives); setup_bytes, payload_bytes, second_bytes (first and second
         encodings); traffic_bytes (sent, by the collectives' standard algorithms); plain_bytes (what ring all-reduce would
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
-        compression_error = |encoded - decoded|^2 / |encoded|^2 where it was measured; row_bytes (of traffic_bytes, what
+        compression_error = ``|encoded - decoded|^2 / |encoded|^2`` where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
         with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire, decode (of what
         goes by DDP's own all-reduce, what backward passes waited for at their end, as wire). A quotient that is

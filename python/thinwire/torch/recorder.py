@@ -17,10 +17,11 @@ class GradientRecorder:
     under DDP's ``no_sync()``. Two files lie in ``folder`` then: ``gradients_<rank>.npy``, float32 of shape (steps, 1,
     elements), and ``layout.json``, a list of ``name``, ``shape`` and ``offset``. Parameters whose gradient is None count
     as zeros.
+
+    names: only these parameters; None: all that require a gradient. Raises ArgumentError.
     """
 
     def __init__(self, module: nn.Module, folder: str | Path, steps: int, rank: int = 0, names: list[str] | None = None):
-        """names: only these parameters; None: all that require a gradient. Raises ArgumentError."""
         trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         missing = [name for name in names or [] if name not in trained]
         if missing:
@@ -42,6 +43,7 @@ class GradientRecorder:
 
     @property
     def is_full(self) -> bool:
+        """Whether all steps are there."""
         return self.recorded == len(self._rows)
 
     @torch.no_grad()
