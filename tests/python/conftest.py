@@ -13,7 +13,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 # Files whose tests make networks, or start torchrun on its usual port: one after the other, and first, as they take longest.
 NETWORKS = (
-    "test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_fsdp_bench", "test_readme",
+    "test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_fsdp_bench", "test_pages",
 )
 
 # Of the others those that take longest, so that none is begun last.
