@@ -1,9 +1,9 @@
-"""What attach(model, "none") costs over plain DDP: steps of both in turns, over loopback.
+"""What attach(model, "none") costs over plain DDP, and what PyTorch's own all-reduce hook does: steps of all in turns, over loopback.
 
-    .venv/bin/python -m bench.hook_overhead [--workers 2] [--runs 20] [--compressor none]
+    .venv/bin/python -m bench.hook_overhead [--workers 2] [--runs 21] [--compressor none]
 
-A run is a few steps of one and as many of the other, in turns which comes first; the median of the runs' ratios is told, of
-the time that a step takes and of the processor time that all threads of a worker take for it.
+A run is a few steps of each, in turns which comes first; the median of the runs' ratios is told, of the time that a step takes and of the
+processor time that all threads of a worker take for it.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 MODELS = {  # layers, width, MiB of a bucket
@@ -27,8 +28,8 @@ MODELS = {  # layers, width, MiB of a bucket
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=5, help="of a run, for each of the two")
+    parser.add_argument("--runs", type=int, default=21)
+    parser.add_argument("--steps", type=int, default=5, help="of a run, for each")
     parser.add_argument("--compressor", default="none")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -50,23 +51,25 @@ def measure(name, rank, options, layers, width, bucket):
         torch.manual_seed(0)
         return DistributedDataParallel(nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)]), bucket_cap_mb=bucket)
 
-    plain, ours = model(), model()
+    plain, hooked, ours = model(), model(), model()
+    hooked.register_comm_hook(None, allreduce_hook)
     attachment = thinwire.torch.attach(ours, options.compressor, measure_every=0)
     inputs = torch.randn(8, width)
-    for each in (plain, ours):
+    models = [plain, hooked, ours]
+    for each in models:
         steps(each, inputs, 3)  # DDP makes its buckets anew
     taken = []
     for run in range(options.runs):
-        order = [plain, ours] if run % 2 else [ours, plain]
-        times = {each: steps(each, inputs, options.steps) for each in order}
-        taken.append((times[plain], times[ours]))
+        first = run % len(models)
+        times = {each: steps(each, inputs, options.steps) for each in models[first:] + models[:first]}
+        taken.append([times[each] for each in models])
     attachment.close()
     if rank == 0:
         print(name, "-", f"{sum(p.numel() for p in plain.parameters()) / 1e6:.1f} M parameters, {attachment.lanes} lanes", flush=True)
         for kind, what in enumerate(("a step", "processor time")):
-            before, after = (statistics.median(times[which][kind] for times in taken) for which in (0, 1))
-            ratio = statistics.median(ours[kind] / plain[kind] for plain, ours in taken)
-            print(f"  {what:<15} plain {1e3 * before:7.2f} ms, with thinwire {1e3 * after:7.2f} ms, {100 * (ratio - 1):+.1f} %", flush=True)
+            median = statistics.median(times[0][kind] for times in taken)
+            more = [100 * (statistics.median(times[which][kind] / times[0][kind] for times in taken) - 1) for which in (1, 2)]
+            print(f"  {what:<15} plain {1e3 * median:7.2f} ms, with PyTorch's hook {more[0]:+.1f} %, with thinwire {more[1]:+.1f} %", flush=True)
 
 
 def steps(model, inputs, count):
