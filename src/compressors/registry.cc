@@ -35,6 +35,7 @@
   ROW(sidco)               \
   ROW(signsgd)             \
   ROW(signum)              \
+  ROW(sketchedsgd)         \
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \

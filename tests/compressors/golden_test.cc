@@ -41,6 +41,8 @@ const std::vector<Good>& good_files() {
       {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
       {"randomk", "randomk:density=0.1", {4 * (36 + 2 + 3)}},  // and a head
       {"scalecom", "scalecom:density=0.1", {4 * (6 + 1), 4 * (36 + 2 + 3)}},  // places of 24 and 2 bytes; as randomk
+      // Three tables of 3 cells, of a alone; as randomk.
+      {"sketchedsgd", "sketchedsgd:density=0.1,sketch=4,tables=3", {4 * 144, 4 * (36 + 2 + 3)}},
       // 36 and 2 places: the lower 3 and 2 bits of each, and strings of 36 + 44 and 2 + 3 bits.
       {"topk_v1", "topk:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       {"topk_v1_bf16", "topk:density=0.3,values=bf16", {2 * (12 + 1 + 2 * 108 + 14 + 36 + 2 * 5 + 1 + 2)}},

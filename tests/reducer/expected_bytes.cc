@@ -165,6 +165,20 @@ ExpectedBytes scalecom(const Settings& settings, std::size_t elements) {
   return {bytes};
 }
 
+// The same numbers, and tables.
+ExpectedBytes sketchedsgd(const Settings& settings, std::size_t elements) {
+  const double density = settings.real("density"), sketch = settings.real("sketch");
+  if (density + density * sketch >= 1) return {4 * (elements + 1 + (settings.has_feedback() ? chunks_of(elements) : 0))};
+  std::size_t bytes = randomk(settings, elements).payload;
+  for (std::size_t first = 0; first < elements; first += kChunk) {
+    const std::size_t own = std::min(kChunk, elements - first), sent = kept(settings, own);
+    const bool all_drawn = std::ceil(settings.real("drawn") * static_cast<double>(sent)) >= static_cast<double>(sent);
+    const std::size_t cell = 16 * settings.whole("tables");
+    if (!all_drawn) bytes += 4 * cell * (static_cast<std::size_t>(density * sketch * static_cast<double>(own)) / cell);
+  }
+  return {bytes};
+}
+
 }  // namespace
 
 std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
@@ -185,6 +199,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
       {"thc", [](const Settings& settings, std::size_t n) { return std::optional(thc(settings, n)); }},
       {"scalecom", [](const Settings& settings, std::size_t n) { return std::optional(scalecom(settings, n)); }},
+      {"sketchedsgd", [](const Settings& settings, std::size_t n) { return std::optional(sketchedsgd(settings, n)); }},
       {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"sparseloco", [](const Settings& settings, std::size_t n) { return std::optional(sparseloco(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
