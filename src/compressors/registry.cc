@@ -10,6 +10,7 @@
   ROW(alq)                 \
   ROW(amq)                 \
   ROW(bf16)                \
+  ROW(bmucsc)              \
   ROW(casq)                \
   ROW(coordinates)         \
   ROW(demo)                \

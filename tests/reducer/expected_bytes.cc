@@ -137,6 +137,15 @@ std::size_t bits_of_combinations(std::size_t n, std::size_t k) {
   return static_cast<std::size_t>(std::floor(std::log2(count))) + 1;
 }
 
+// As mucsc, of some entries, and their places.
+ExpectedBytes bmucsc(const Settings& settings, std::size_t elements) {
+  const std::size_t bits = settings.whole("bits");
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) {
+    const std::size_t k = kept(settings, own);
+    return 4 + (std::size_t{4} << bits) + (k * bits + 7) / 8 + place_bytes(k, own);
+  });
+}
+
 // Of runs of 4,096 entries: two magnitudes, six bits for each of a 64th of the entries, and the number of their places' upper parts.
 ExpectedBytes sparseloco(const Settings& settings, std::size_t elements) {
   return coded(settings.text("reduce"), elements, [&](std::size_t own) {
@@ -188,6 +197,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"alq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"amq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
+      {"bmucsc", [](const Settings& settings, std::size_t n) { return std::optional(bmucsc(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
       {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
