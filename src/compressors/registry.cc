@@ -10,6 +10,7 @@
   ROW(alq)                 \
   ROW(amq)                 \
   ROW(bf16)                \
+  ROW(bmucsc)              \
   ROW(casq)                \
   ROW(coordinates)         \
   ROW(demo)                \
@@ -35,6 +36,7 @@
   ROW(sidco)               \
   ROW(signsgd)             \
   ROW(signum)              \
+  ROW(sketchedsgd)         \
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \

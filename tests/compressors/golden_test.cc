@@ -41,9 +41,13 @@ const std::vector<Good>& good_files() {
       {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
       {"randomk", "randomk:density=0.1", {4 * (36 + 2 + 3)}},  // and a head
       {"scalecom", "scalecom:density=0.1", {4 * (6 + 1), 4 * (36 + 2 + 3)}},  // places of 24 and 2 bytes; as randomk
+      // Three tables of 3 cells, of a alone; as randomk.
+      {"sketchedsgd", "sketchedsgd:density=0.1,sketch=4,tables=3", {4 * 144, 4 * (36 + 2 + 3)}},
       // 36 and 2 places: the lower 3 and 2 bits of each, and strings of 36 + 44 and 2 + 3 bits.
       {"topk_v1", "topk:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       {"topk_v1_bf16", "topk:density=0.3,values=bf16", {2 * (12 + 1 + 2 * 108 + 14 + 36 + 2 * 5 + 1 + 2)}},
+      // As mucsc's, 36 and 2 numbers of 3 bits; places as topk's.
+      {"bmucsc_v1", "bmucsc:density=0.1,bits=3", {2 * (12 + 1 + 4 + 32 + 14 + 14 + 10 + 4 + 32 + 1 + 1 + 1)}},
       {"demo_v1", "demo:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       // 6 entries of 360 and 1 of 14: 32 + 36 + 19 and 32 + 6 + 1 bits.
       {"sparseloco_v1", "sparseloco", {2 * (12 + 1 + 11 + 5)}},
@@ -138,6 +142,13 @@ const std::vector<Bad>& bad_files() {
       {"sparseloco_v1_bad_no_number", "sparseloco_v1", 50, {0, 0, 0}},
       {"sparseloco_v1_bad_number", "sparseloco_v1", 50, {0xff, 0xff, 0x7f}},
       {"sparseloco_v1_bad_unused_bit", "sparseloco_v1", 52, {0x80}},
+      // Worker 1's code of a begins at 139: a unit, eight levels, 14 bytes of numbers, places as topk's. Worker 0's places of b are at 124.
+      {"bmucsc_v1_bad_version", "bmucsc_v1", 127, {2}},
+      {"bmucsc_v1_bad_unit", "bmucsc_v1", 139, {0, 0, 0x80, 0xbf}},
+      {"bmucsc_v1_bad_level", "bmucsc_v1", 143, {0, 0, 0, 0xc0}},  // -2
+      {"bmucsc_v1_bad_order", "bmucsc_v1", 189, {0x80}},
+      {"bmucsc_v1_bad_place_missing", "bmucsc_v1", 203, {0x7f}},
+      {"bmucsc_v1_bad_no_places", "bmucsc_v1", 124, {0, 0}},
       {"demo_v1_bad_coefficient", "demo_v1", 204, {0, 0, 0x80, 0x7e}},  // 2^126
       {"qsgd_v2_bad_large_step", "qsgd_v2", 221, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
   };

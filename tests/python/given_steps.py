@@ -30,9 +30,9 @@ def gradients_of(rank, step):
     return gradients
 
 
-def check_steps(spec, steps, reference, tolerance=0.0, resumed_every=None):
+def check_steps(spec, steps, reference, tolerance=0.0, resumed_every=None, gradients=gradients_of):
     """reference(name, values, step): the mean of a flat parameter, of the values of all workers (workers, elements); NaN where it may be
-    anything. resumed_every: after so many steps the state is saved, and loaded into a new attachment of a new model."""
+    anything. resumed_every: after so many steps the state is saved, and loaded into a new attachment of a new model. gradients(rank, step): what a worker has."""
     workers, own = dist.get_world_size(), dist.get_rank()
     state = None
     for first in range(0, steps, resumed_every or steps):
@@ -41,11 +41,11 @@ def check_steps(spec, steps, reference, tolerance=0.0, resumed_every=None):
             if state:
                 attachment.load_state_dict(state)
             for step in range(first, min(steps, first + (resumed_every or steps))):
-                all_gradients = [gradients_of(worker, step) for worker in range(workers)]
+                all_gradients = [gradients(worker, step) for worker in range(workers)]
                 model.zero_grad()
                 model(all_gradients[own]).backward()
                 for name, parameter in model.module.named_parameters():
-                    values = numpy.stack([gradients[name].ravel() for gradients in all_gradients]).astype(numpy.float64)
+                    values = numpy.stack([of_worker[name].ravel() for of_worker in all_gradients]).astype(numpy.float64)
                     expected = reference(name, values, step)
                     found = parameter.grad.numpy().ravel()
                     known = ~numpy.isnan(expected)

@@ -137,6 +137,15 @@ std::size_t bits_of_combinations(std::size_t n, std::size_t k) {
   return static_cast<std::size_t>(std::floor(std::log2(count))) + 1;
 }
 
+// As mucsc, of some entries, and their places.
+ExpectedBytes bmucsc(const Settings& settings, std::size_t elements) {
+  const std::size_t bits = settings.whole("bits");
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) {
+    const std::size_t k = kept(settings, own);
+    return 4 + (std::size_t{4} << bits) + (k * bits + 7) / 8 + place_bytes(k, own);
+  });
+}
+
 // Of runs of 4,096 entries: two magnitudes, six bits for each of a 64th of the entries, and the number of their places' upper parts.
 ExpectedBytes sparseloco(const Settings& settings, std::size_t elements) {
   return coded(settings.text("reduce"), elements, [&](std::size_t own) {
@@ -165,6 +174,20 @@ ExpectedBytes scalecom(const Settings& settings, std::size_t elements) {
   return {bytes};
 }
 
+// The same numbers, and tables.
+ExpectedBytes sketchedsgd(const Settings& settings, std::size_t elements) {
+  const double density = settings.real("density"), sketch = settings.real("sketch");
+  if (density + density * sketch >= 1) return {4 * (elements + 1 + (settings.has_feedback() ? chunks_of(elements) : 0))};
+  std::size_t bytes = randomk(settings, elements).payload;
+  for (std::size_t first = 0; first < elements; first += kChunk) {
+    const std::size_t own = std::min(kChunk, elements - first), sent = kept(settings, own);
+    const bool all_drawn = std::ceil(settings.real("drawn") * static_cast<double>(sent)) >= static_cast<double>(sent);
+    const std::size_t cell = 16 * settings.whole("tables");
+    if (!all_drawn) bytes += 4 * cell * (static_cast<std::size_t>(density * sketch * static_cast<double>(own)) / cell);
+  }
+  return {bytes};
+}
+
 }  // namespace
 
 std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
@@ -174,6 +197,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"alq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"amq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
+      {"bmucsc", [](const Settings& settings, std::size_t n) { return std::optional(bmucsc(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
       {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
@@ -185,6 +209,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"randomk", [](const Settings& settings, std::size_t n) { return std::optional(randomk(settings, n)); }},
       {"thc", [](const Settings& settings, std::size_t n) { return std::optional(thc(settings, n)); }},
       {"scalecom", [](const Settings& settings, std::size_t n) { return std::optional(scalecom(settings, n)); }},
+      {"sketchedsgd", [](const Settings& settings, std::size_t n) { return std::optional(sketchedsgd(settings, n)); }},
       {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"sparseloco", [](const Settings& settings, std::size_t n) { return std::optional(sparseloco(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},

@@ -15,10 +15,12 @@
 //
 // mucsc: Cui, Su, Zhou, Pan, "Slashing communication traffic in federated learning by transmitting clustered model updates", IEEE JSAC
 // 2021: centroids, and each value at random one of its two neighbours'. Centroids are moved to less variance one by one. Its biased form,
-// which sends nothing of what is next to 0, is a sparsifier.
+// which sends nothing of what is next to 0, is a sparsifier (bmucsc.cc).
 //
 // Statistics are a histogram, of 8,192 of the values if there are many; as the outermost levels are -1 and 1, nothing depends on it but the
 // variance.
+#include "compressors/quantizers/fitted_levels.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,8 +34,7 @@
 namespace thinwire {
 namespace {
 
-constexpr int kMostBits = 6;
-using Room = std::array<double, std::size_t{1} << kMostBits>;
+using Room = std::array<double, std::size_t{1} << kMostFittedBits>;
 
 // levels <- the others, without repetitions; returns how many.
 std::size_t write(std::span<const double> ascending, std::span<float> levels) {
@@ -118,12 +119,16 @@ std::size_t fit_tinyscript(std::span<const float> values, std::span<float> level
   return write_both_signs(negative, positive, levels);
 }
 
+}  // namespace
+
 std::size_t fit_mucsc(std::span<const float> values, std::span<float> levels) {
   Room room;
   const auto all = std::span(room).first(levels.size());
   fit(LevelDensity::of(values), -1, all);
   return write(all, levels);
 }
+
+namespace {
 
 std::size_t fit_zipml(std::span<const float> values, std::span<float> levels) {
   const LevelDensity density = LevelDensity::of(values);
@@ -165,7 +170,7 @@ Row row_of(const char* description, const char* reference) {
               .unbiased = true,
               .reference = reference};
   row.info.sizes = {"bits"};
-  row.info.parameters = {whole_number("bits", "4", 2, kMostBits, "bits an entry; a chunk sends up to 2^bits levels of its own"), reduce()};
+  row.info.parameters = {whole_number("bits", "4", 2, kMostFittedBits, "bits an entry; a chunk sends up to 2^bits levels of its own"), reduce()};
   row.make = make<kKind>;
   row.claims = [](const SpecValues& values, Claims claims) {
     claims.bits = bits_sent(static_cast<double>(values.integer("bits")), values.choice("reduce"));

@@ -54,6 +54,18 @@ double mean_magnitude(std::span<const float> values) {
   return sum / n;
 }
 
+// E/(E + V), of values between levels.
+float shrunk(std::span<const float> values, std::span<const float> levels) {
+  double energy = 0, variance = 0;
+  for (const float value : values) {
+    const auto above = std::clamp(std::ranges::upper_bound(levels, value), levels.begin() + 1, levels.end() - 1);
+    const auto v = static_cast<double>(value);
+    energy += v * v;
+    variance += std::max(0.0, (static_cast<double>(*above) - v) * (v - static_cast<double>(above[-1])));
+  }
+  return energy > 0 ? static_cast<float>(energy / (energy + variance)) : 1.0f;
+}
+
 }  // namespace
 
 Levels::Levels(const Options& options)
@@ -113,13 +125,15 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
   const auto words = carve<std::uint32_t>(room, values.size());
   const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
   kernels::random_words(random.counter, random.key, words);
-  Table fitted;
+  Table fitted, shrunken;
   std::span<const float> levels = options_.levels;
   if (options_.fit) {
     const auto sent = std::span(fitted).first(table_.size());
     levels = sent.first(options_.fit(values, sent));
     std::ranges::fill(sent.subspan(levels.size()), levels.back());
-    std::memcpy(sent_levels.data(), sent.data(), sent.size_bytes());
+    const float factor = options_.shrinks ? shrunk(values, levels) : 1.0f;
+    std::ranges::transform(sent, shrunken.begin(), [=](float level) { return factor * level; });
+    std::memcpy(sent_levels.data(), shrunken.data(), sent_levels.size());
   }
   kernels::assign_randomly(values, levels, bits_, words, packed);
   return code.size();

@@ -38,7 +38,7 @@ enum class Rounding : std::uint8_t { kNearest, kRandom };
 // Finds levels for a chunk's values, in units: writes levels, ascending from -1 to 1, and returns how many, at least 2.
 using LevelFit = std::size_t (*)(std::span<const float> values, std::span<float> levels);
 
-class Levels : public Compressor, private PieceCodec {
+class Levels : public Compressor, protected PieceCodec {
  public:
   struct Options {
     std::string name;
@@ -49,6 +49,7 @@ class Levels : public Compressor, private PieceCodec {
     Norm norm = Norm::kLargest;
     std::size_t bucket = kChunkElements;  // entries that share a unit
     Rounding rounding = Rounding::kNearest;
+    bool shrinks = false;  // fitted levels are sent times E/(E + V), E the values' energy and V their variance by rounding
     double clip = 0;  // values beyond so many standard deviations of their bucket are cut off; 0: none
     Reduce reduce = Reduce::kGather;
   };
@@ -59,7 +60,7 @@ class Levels : public Compressor, private PieceCodec {
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
 
- private:
+ protected:
   std::uint8_t wire_id() const override { return options_.wire_id; }
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
@@ -72,6 +73,7 @@ class Levels : public Compressor, private PieceCodec {
   void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
                   std::span<std::byte> room) const override;
 
+ private:
   std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
   std::size_t all_unit_bytes(std::size_t elements) const { return buckets(elements) * unit_bytes(); }
   std::size_t level_bytes() const { return options_.fit ? table_.size() * sizeof(float) : 0; }

@@ -5,6 +5,7 @@
 
 #include "compressors/shared/row.h"
 #include "compressors/sparsifiers/density.h"
+#include "compressors/sparsifiers/strata.h"
 #include "compressors/sparsifiers/summed_entries.h"
 #include "kernels/rounding.h"
 
@@ -34,17 +35,9 @@ class RandomK::Drawn {
   void for_each(const Piece& piece, std::size_t i, std::span<T> sent, const Body& body) const {
     const auto words = of(words_, i);
     const auto values = of(sent, i);
-    if (words.empty()) return;
-    const std::size_t whole = piece.elements() / words.size(), rest = piece.elements() % words.size();
-    std::size_t begin = 0, fraction = 0;  // begin = floor(j n / k), and k times what that leaves out
-    for (std::size_t j = 0; j < words.size(); ++j) {
-      fraction += rest;
-      const bool is_longer = fraction >= words.size();
-      if (is_longer) fraction -= words.size();
-      const std::uint64_t size = whole + (is_longer ? 1 : 0);
-      body(begin + static_cast<std::size_t>(words[j] * size >> 32), options_.unbiased ? static_cast<float>(size) : 1.0f, values[j]);
-      begin += size;
-    }
+    for_each_drawn(piece.elements(), words, [&](std::size_t j, std::size_t place, std::uint64_t length) {
+      body(place, options_.unbiased ? static_cast<float>(length) : 1.0f, values[j]);
+    });
   }
 
  private:

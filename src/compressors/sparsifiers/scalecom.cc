@@ -34,12 +34,12 @@ constexpr std::uint8_t kWireId = 60;
 constexpr std::size_t kWordBytes = sizeof(std::uint32_t);
 
 // A message's places: as words to be united, and as they are.
-class LedPlaces {
+class LedPlaces : public WrittenPlaces {
  public:
   LedPlaces(double density, const Work& work, Context& context)
-      : density_(density), parts_(work, context, [&](std::size_t i) { return kept(work.pieces[i]); }),
+      : WrittenPlaces({work, context, [&](std::size_t i) { return kept_entries(density, work.pieces[i].elements()); }}, context),
+        density_(density),
         word_parts_(work, context, [&](std::size_t i) { return divided_up<std::size_t>(code(work.pieces[i]).bytes(), kWordBytes); }),
-        places_(context.scratch().take<std::uint16_t>(parts_.count())),
         words_(context.scratch().take<std::uint32_t>(word_parts_.count())) {}
 
   std::span<std::uint32_t> words() const { return words_; }
@@ -54,7 +54,7 @@ class LedPlaces {
       if ((piece.step + piece.owner) % static_cast<std::size_t>(context.world_size()) != static_cast<std::size_t>(context.rank())) return;
       const auto values = buffers.subspan(thread * longest, piece.elements());
       read_values(piece, work, values);
-      const auto places = parts_.of(places_, i);
+      const auto places = places_of(i);
       kernels::select_largest(values, places, selecting.subspan(thread * room, room));
       code(piece).write(places, bytes_of(piece, i));
     });
@@ -64,23 +64,11 @@ class LedPlaces {
   void read(const Work& work, Context& context) const {
     std::atomic<bool> are_places = true;
     for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
-      const auto places = parts_.of(places_, i);
+      const auto places = places_of(i);
       if (!is_code(piece, bytes_of(piece, i))) return are_places.store(false, std::memory_order_relaxed);
       code(piece).read(bytes_of(piece, i), [&](std::size_t j, std::size_t place) { places[j] = static_cast<std::uint16_t>(place); });
     });
     if (!are_places) throw PayloadError("a chunk of scalecom has no places, or other ones than its leader can have sent");
-  }
-
-  std::size_t count() const { return parts_.count(); }
-  template <class T>
-  std::span<T> of(std::span<T> sent, std::size_t i) const {
-    return parts_.of(sent, i);
-  }
-  template <class T, class Body>
-  void for_each(const Piece& /*piece*/, std::size_t i, std::span<T> sent, const Body& body) const {
-    const auto places = parts_.of(places_, i);
-    const auto entries = parts_.of(sent, i);
-    for (std::size_t j = 0; j < places.size(); ++j) body(std::size_t{places[j]}, 1.0f, entries[j]);
   }
 
  private:
@@ -98,8 +86,7 @@ class LedPlaces {
   }
 
   double density_;
-  PieceParts parts_, word_parts_;
-  std::span<std::uint16_t> places_;
+  PieceParts word_parts_;
   std::span<std::uint32_t> words_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "compressors/shared/averaging.h"
 
@@ -67,5 +68,31 @@ Exchange sum_entries(const Places& places, float kept, Work& work, Context& cont
     commit(work, i, room, forgotten);
   });
 }
+
+// Places of 16 bits that are written down, in any order: what sum_entries() asks of its places.
+class WrittenPlaces {
+ public:
+  // parts: which entries of all that are sent are each piece's.
+  WrittenPlaces(const PieceParts& parts, Context& context) : parts_(parts), places_(context.scratch().take<std::uint16_t>(parts.count())) {}
+
+  std::size_t count() const { return parts_.count(); }
+  template <class T>
+  std::span<T> of(std::span<T> sent, std::size_t i) const {
+    return parts_.of(sent, i);
+  }
+  template <class T, class Body>
+  void for_each(const Piece& /*piece*/, std::size_t i, std::span<T> sent, const Body& body) const {
+    const auto places = places_of(i);
+    const auto entries = parts_.of(sent, i);
+    for (std::size_t j = 0; j < places.size(); ++j) body(std::size_t{places[j]}, 1.0f, entries[j]);
+  }
+
+ protected:
+  std::span<std::uint16_t> places_of(std::size_t i) const { return parts_.of(places_, i); }
+
+ private:
+  PieceParts parts_;
+  std::span<std::uint16_t> places_;
+};
 
 }  // namespace thinwire
