@@ -69,7 +69,8 @@ def measure(name, rank, options, layers, width, bucket):
         for kind, what in enumerate(("a step", "processor time")):
             median = statistics.median(times[0][kind] for times in taken)
             more = [100 * (statistics.median(times[which][kind] / times[0][kind] for times in taken) - 1) for which in (1, 2)]
-            print(f"  {what:<15} plain {1e3 * median:7.2f} ms, with PyTorch's hook {more[0]:+.1f} %, with thinwire {more[1]:+.1f} %", flush=True)
+            beside = f"with PyTorch's hook {more[0]:+.1f} %, with thinwire {more[1]:+.1f} %"
+            print(f"  {what:<15} plain {1e3 * median:7.2f} ms, {beside}", flush=True)
 
 
 def steps(model, inputs, count):

@@ -87,11 +87,13 @@ TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
   expect_refused("none/casq", {"none", "casq", "no further stage"});
   expect_refused("gradiveq/casq",
                  {"gradiveq", "casq", "remembers",
-                  "followed by none, alq, amq, bf16, bmucsc, demo, dorefa, eden, efsign, fp16, fp8, int, mucsc, mxfp4, natural, nuqsgd, onebit, qsgd"});
+                  "followed by none, alq, amq, bf16, bmucsc, demo, dorefa, eden, efsign, "
+                   "fp16, fp8, int, mucsc, mxfp4, natural, nuqsgd, onebit, qsgd"});
   expect_refused("s2:mode=exact/gradiveq:refresh=every", {"s2", "gradiveq", "whole parameters", "single elements"});
   expect_refused("s2:mode=exact/gradiveq",
                  {"s2", "gradiveq", "whole slices",
-                  "followed by none, alq, amq, bf16, bmucsc, casq, demo, dorefa, eden, efsign, fp16, fp8, int, mucsc, mxfp4, natural, nuqsgd, onebit, qsgd"});
+                  "followed by none, alq, amq, bf16, bmucsc, casq, demo, dorefa, eden, efsign, "
+                   "fp16, fp8, int, mucsc, mxfp4, natural, nuqsgd, onebit, qsgd"});
 }
 
 }  // namespace

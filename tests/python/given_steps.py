@@ -32,7 +32,8 @@ def gradients_of(rank, step):
 
 def check_steps(spec, steps, reference, tolerance=0.0, resumed_every=None, gradients=gradients_of):
     """reference(name, values, step): the mean of a flat parameter, of the values of all workers (workers, elements); NaN where it may be
-    anything. resumed_every: after so many steps the state is saved, and loaded into a new attachment of a new model. gradients(rank, step): what a worker has."""
+    anything. resumed_every: after so many steps the state is saved, and loaded into a new attachment of a new model. gradients(rank, step):
+    what a worker has, by name."""
     workers, own = dist.get_world_size(), dist.get_rank()
     state = None
     for first in range(0, steps, resumed_every or steps):
