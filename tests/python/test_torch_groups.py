@@ -1,5 +1,6 @@
 """The process groups of lanes: of a part of the world, again and again, and with the group's own timeout."""
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -51,6 +52,30 @@ def check_rounds():
         with thinwire.torch.attach(model, "bf16", timeout=10, lanes=2) as attachment:
             train(model, 1, dist.get_rank())
             assert attachment.stats()["steps"] == 1
+
+
+def check_nobody_is_early():
+    """Rank 1 connects late: nobody may close what it still connects to."""
+    make = lane_groups.LaneGroups.make
+
+    def make_late(groups):
+        made = make(groups)
+        time.sleep(0.5)
+        return made
+
+    model = ddp()
+    dist.barrier()
+    start = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        if dist.get_rank() == 1:
+            patch.setattr(lane_groups.LaneGroups, "make", make_late)
+        attachment = thinwire.torch.attach(model, "none")
+    assert time.monotonic() - start > 0.4
+    attachment.close()
+
+
+def test_attach_returns_when_all_workers_have_connected():
+    pool(3).run(check_nobody_is_early)
 
 
 def test_lanes_wait_as_long_as_the_models_group():

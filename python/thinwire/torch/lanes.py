@@ -200,8 +200,12 @@ class Lanes:
 
     def grow(self, groups: LaneGroups, count: int) -> None:
         """To so many, before the first bucket; by all workers together."""
+        before = len(self._lanes)
         while len(self._lanes) < count:
             self._lanes.append(Lane(len(self._lanes), groups.make(), self.failure, self.plain_sums))
+        if len(self._lanes) > before:
+            # Nobody goes on before all have connected: who closed at once would break the connections that others still make.
+            self._lanes[-1].greatest(torch.zeros(1, dtype=torch.float32, device="cpu"))
 
     @property
     def group(self) -> dist.ProcessGroup | None:
