@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 RESULTS = BUILD / "test-results"
 ALLOWED_SKIPS = ROOT / "tests/allowed_skips.txt"
-JOBS = os.environ.get("THINWIRE_JOBS") or str(os.cpu_count())
+# One more than there are cores: many tests wait, for slow networks and for what times out.
+JOBS = os.environ.get("THINWIRE_JOBS") or str((os.cpu_count() or 1) + 1)
 SHARD_SECONDS = 1200  # more than any share of a program's tests takes, under a sanitizer and on a busy machine
 # C++ tests that the thread sanitizer is for, by room; those of numerics would take it half an hour.
 THREADED = {
