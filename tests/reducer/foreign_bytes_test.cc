@@ -133,11 +133,12 @@ TEST_P(ForeignBytes, EveryByteIsRefusedOrDecodedToSomethingFinite) {
     }
   }
   EXPECT_GE(refused, kSealedHeader);
-  // Behind the header, hardly anything of most codes of a fixed length is refused; of those that are places and values of few bits,
-  // half. A decoder of any length ends elsewhere after most changes, but not after all.
+  // Behind the header, hardly anything of most codes of a fixed length is refused. A decoder of any length ends elsewhere after most changes,
+  // but not after all. Of 64 entries bmucsc sends mostly levels, which ascend, and places, which have an order too.
   const std::size_t behind = other.end - other.begin - kSealedHeader;
   const bool has_fixed_length = other.begin == 0;
-  EXPECT_LT(refused - kSealedHeader, (has_fixed_length ? 3 : 4) * behind / 5);
+  const bool has_mostly_order = GetParam().starts_with("bmucsc");
+  EXPECT_LT(refused - kSealedHeader, (!has_fixed_length ? 4 : has_mostly_order ? 3 : 2) * behind / 5);
 }
 
 TEST_P(ForeignBytes, NotANumberInATableIsRefused) {

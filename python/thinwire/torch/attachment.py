@@ -134,9 +134,9 @@ class Attachment(Averager):
         have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
         compression_error = ``|encoded - decoded|^2 / |encoded|^2`` where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
-        with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire, decode (of what
-        goes by DDP's own all-reduce, what backward passes waited for at their end, as wire). A quotient that is
-        undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
+        with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire,
+        decode. Where nothing is compressed, wire is what backward passes waited for at their end, and nobody looks for NaN.
+        A quotient that is undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
         seconds of a step by spec, prospects (spec, predicted seconds, error, bits).
         """
         return super().stats() | ({} if self._auto is None else {"auto": self._auto.figures()})
