@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
-#include <numeric>
 
 #include "kernels/level_planes.h"
 
@@ -11,40 +10,6 @@ namespace thinwire::casq {
 namespace {
 
 using Weights = std::array<std::uint64_t, 256>;
-using Frequencies = std::array<std::uint32_t, 256>;
-
-CodingTable::Coding coding_of(std::uint32_t frequency, std::uint32_t begin) {
-  if (frequency == 0) return {};
-  CodingTable::Coding coding{};
-  coding.limit = frequency << (31 - kFrequencyBits);
-  coding.complement = static_cast<std::uint16_t>(kFrequencySum - frequency);
-  if (frequency == 1) {  // x / 1 by a product would need a bit more
-    coding.reciprocal = ~0U;
-    coding.bias = begin + kFrequencySum - 1;
-    return coding;
-  }
-  const auto bits = static_cast<unsigned>(std::bit_width(frequency - 1));
-  coding.reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << (bits + 31)) + frequency - 1) / frequency);
-  coding.shift = static_cast<std::uint16_t>(bits - 1);
-  coding.bias = begin;
-  return coding;
-}
-
-// The most likely value takes what rounding left over or took too much.
-CodingTable table_of(Frequencies frequencies, bool escapes) {
-  auto& largest = *std::max_element(frequencies.begin(), frequencies.end());
-  largest += kFrequencySum - std::accumulate(frequencies.begin(), frequencies.end(), 0U);
-  CodingTable table;
-  table.escapes = escapes;
-  std::uint32_t begin = 0;
-  for (std::size_t value = 0; value < frequencies.size(); ++value) {
-    table.codings[value] = coding_of(frequencies[value], begin);
-    table.ranges[value] = frequencies[value] | begin << 16;
-    std::fill_n(table.values.begin() + begin, frequencies[value], static_cast<std::uint8_t>(value));
-    begin += frequencies[value];
-  }
-  return table;
-}
 
 // Of 2^32.
 Weights weights_of_bits(std::uint32_t probability) {
@@ -78,9 +43,9 @@ CodingTable table_of_bits(std::uint32_t probability) {
   return table_of(frequencies, escapes);
 }
 
-CodingTable even_table(std::size_t values) {
+CodingTable table_of_places() {
   Frequencies frequencies = {};
-  std::fill_n(frequencies.begin(), values, static_cast<std::uint32_t>(kFrequencySum / values));
+  std::fill_n(frequencies.begin(), kernels::kLevelBlock, static_cast<std::uint32_t>(kFrequencySum / kernels::kLevelBlock));
   return table_of(frequencies, false);
 }
 
@@ -105,8 +70,7 @@ CodingTable table_of_distances(std::uint32_t zero, std::uint32_t decay, std::siz
 std::unique_ptr<CodingTables> make_tables() {
   auto tables = std::make_unique<CodingTables>();
   for (std::size_t t = 0; t < kBitProbabilities.size(); ++t) tables->bits[t] = table_of_bits(kBitProbabilities[t]);
-  tables->place = even_table(kernels::kLevelBlock);
-  tables->byte = even_table(256);
+  tables->place = table_of_places();
   for (std::size_t t = 0; t < kDensityTables; ++t) {
     tables->density[0][t] = table_of_distances(kZeroAfterZero[t / 4], kDecayAfterZero[t % 4], kDensities - 2);
     tables->density[1][t] = table_of_distances(kZeroAfterOthers[t / 4], kDecayAfterOthers[t % 4], kDensities - 2);

@@ -7,26 +7,9 @@
 #include <cstdint>
 #include <span>
 
+#include "compressors/shared/coding_table.h"
+
 namespace thinwire::casq {
-
-constexpr unsigned kFrequencyBits = 12;
-constexpr std::uint32_t kFrequencySum = 1U << kFrequencyBits;
-constexpr std::uint8_t kEscape = 0xFF;
-
-// Frequencies of the values of a byte, ready for a range coder.
-struct CodingTable {
-  struct Coding {
-    std::uint32_t limit;  // a state from here on gives off 16 bits first; 0 for a value that the table lacks
-    std::uint32_t reciprocal, bias;
-    std::uint16_t complement, shift;
-  };
-  std::array<Coding, 256> codings;
-  std::array<std::uint32_t, 256> ranges;             // frequency, and where the range begins << 16
-  std::array<std::uint8_t, kFrequencySum> values;    // whose range a place lies in
-  bool escapes;                                      // kEscape stands for the values that the table lacks
-
-  std::uint32_t frequency(std::size_t value) const { return ranges[value] & 0xFFFF; }
-};
 
 // Probabilities of a one, of 2^16, of independent bits that are coded eight to a byte.
 constexpr std::array<std::uint32_t, 13> kBitProbabilities = {655,   1278,  2097,  2818,  5833,  11796, 19988,
@@ -60,7 +43,6 @@ constexpr std::size_t kDensityTables = 16, kMagnitudeTables = 8;
 struct CodingTables {
   std::array<CodingTable, kBitProbabilities.size()> bits;
   CodingTable place;   // of 128
-  CodingTable byte;    // each as likely
   std::array<std::array<CodingTable, kDensityTables>, 2> density;  // after a block that is all zero, after another
   std::array<CodingTable, kMagnitudeTables> magnitude;
 };

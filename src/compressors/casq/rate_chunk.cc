@@ -6,7 +6,7 @@
 #include <cstring>
 #include <ranges>
 
-#include "compressors/casq/range_coder.h"
+#include "compressors/shared/range_coder.h"
 #include "core/bytes.h"
 #include "kernels/bit_string.h"
 
@@ -164,16 +164,11 @@ void ChunkEncoder::add_run(const CodingTable& table, std::size_t begin, std::siz
   move_escapes(runs_[run_count_++]);
 }
 
-// Appends what the table lacks to all that was coded so far, and puts kEscape in its place.
+// Behind all that was coded so far.
 void ChunkEncoder::move_escapes(Run& run) {
-  if (!run.table->escapes) return;
   run.escapes_begin = static_cast<std::uint32_t>(run_bytes_);
-  for (std::uint8_t& value : std::span(coded_).subspan(run.begin, run.count)) {
-    if (run.table->frequency(value) != 0 && value != kEscape) continue;
-    coded_[run_bytes_++] = value;
-    value = kEscape;
-  }
-  run.escapes = static_cast<std::uint32_t>(run_bytes_) - run.escapes_begin;
+  run.escapes = static_cast<std::uint32_t>(take_out_escapes(*run.table, std::span(coded_).subspan(run.begin, run.count), coded_.data() + run_bytes_));
+  run_bytes_ += run.escapes;
 }
 
 template <std::size_t kStates>
@@ -185,7 +180,7 @@ std::size_t ChunkEncoder::write_code(ChunkKind kind, const kernels::SplitTotals&
   std::uint16_t* const words_end = words_.data() + words_.size();
   RangeEncoder<kStates> encoder(words_end, hidden);
   for (const Run& run : std::span(runs_).first(run_count_) | std::views::reverse) {
-    encoder.put_run(tables.byte, std::span(coded_).subspan(run.escapes_begin, run.escapes));
+    encoder.put_run(even_bytes(), std::span(coded_).subspan(run.escapes_begin, run.escapes));
     encoder.put_run(*run.table, std::span(coded_).subspan(run.begin, run.count));
   }
   for (std::size_t i = classes_.count; i-- > 0;)

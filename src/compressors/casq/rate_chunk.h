@@ -2,7 +2,7 @@
 // docs/rate.md the method.
 //
 // Levels are split into planes of bits (kernels/level_planes.h). Planes that hold bits of one probability, as blocks' classes tell it,
-// go through a range coder (range_coder.h) eight bits at a time; signs and low bits are sent as they are.
+// go through a range coder (shared/range_coder.h) eight bits at a time; signs and low bits are sent as they are.
 //
 // Passes: encoding reads the values once, and writes the residual if it is wanted; decoding writes, or reads and writes, its output once.
 // What is between stays in the second-level cache: about a third of a chunk's size at a bit an entry.
@@ -16,7 +16,7 @@
 #include "compressors/casq/block_classes.h"
 #include "compressors/casq/chunk_layout.h"
 #include "compressors/casq/coding_tables.h"
-#include "compressors/casq/range_coder.h"
+#include "compressors/shared/range_coder.h"
 #include "kernels/level_planes.h"
 
 namespace thinwire::casq {

@@ -123,24 +123,7 @@ void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
 
 template <class Decoder>
 void ChunkDecoder::take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values) {
-  constexpr std::size_t kAtOnce = 64;
-  for (auto left = values; !left.empty(); left = left.subspan(std::min(kAtOnce, left.size()))) {
-    decoder.take_some(table, left.first(std::min(kAtOnce, left.size())));
-    if (decoder.next() > end_) refuse("ends within its planes");
-  }
-  if (!table.escapes) return;
-  std::array<std::uint8_t, kAtOnce> escaped;
-  auto next = values.begin();
-  const auto count = static_cast<std::size_t>(std::count(values.begin(), values.end(), kEscape));
-  for (std::size_t begin = 0; begin < count; begin += kAtOnce) {
-    const auto some = std::span(escaped).first(std::min(kAtOnce, count - begin));
-    decoder.take_some(coding_tables().byte, some);
-    if (decoder.next() > end_) refuse("ends within its planes");
-    for (const std::uint8_t value : some) {
-      next = std::find(next, values.end(), kEscape);
-      *next++ = value;
-    }
-  }
+  if (!thinwire::take_run(decoder, table, values, end_)) refuse("ends within its planes");
 }
 
 template <class Decoder>

@@ -14,7 +14,8 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
   std::vector<float> levels;
   for (int i = 0; i <= steps; ++i) levels.push_back(static_cast<float>(2 * i - steps));
   return std::make_unique<Levels>(Levels::Options{
-      .name = "dorefa", .wire_id = kWireId, .levels = levels, .rounding = Rounding::kRandom, .reduce = reduce_of(values.choice("reduce"))});
+      .name = "dorefa", .wire_id = kWireId, .levels = levels, .rounding = Rounding::kRandom, .entropy = is_entropy(values),
+      .reduce = reduce_of(values.choice("reduce"))});
 }
 
 Claims claims(const SpecValues& values, Claims claims) {
@@ -37,7 +38,7 @@ Row dorefa_row() {
               .unbiased = true,
               .reference = "Zhou et al., 2016, arXiv 1606.06160"};
   row.info.sizes = {"bits"};
-  row.info.parameters = {whole_number("bits", "4", 1, 8, "bits an entry"), reduce()};
+  row.info.parameters = {whole_number("bits", "4", 1, 8, "bits an entry"), coding(), reduce()};
   row.make = make;
   row.claims = claims;
   return row;

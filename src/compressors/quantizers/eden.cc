@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "compressors/quantizers/rotation.h"
+#include "compressors/shared/entropy_codec.h"
 #include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
 #include "core/scratch.h"
@@ -37,9 +38,9 @@ constexpr std::array<std::array<float, 1 << (kMostBits - 1)>, kMostBits> kCentro
      {0.245094179F, 0.756005281F, 1.343909279F, 2.151945705F},
      {0.128395030F, 0.388048299F, 0.656759119F, 0.942340456F, 1.256231197F, 1.618046386F, 2.069017227F, 2.732589571F}}};
 
-class Eden : public Compressor, private PieceCodec {
+class Eden : public Compressor, private NumberedCodec {
  public:
-  Eden(int bits, bool feedback, Reduce reduce) : bits_(bits), feedback_(feedback), reduce_(reduce) {
+  Eden(int bits, bool feedback, bool entropy, Reduce reduce) : bits_(bits), feedback_(feedback), is_entropy_(entropy), reduce_(reduce) {
     const auto& positive = kCentroids[static_cast<std::size_t>(bits - 1)];
     const std::size_t half = std::size_t{1} << (bits - 1);
     for (std::size_t i = 0; i < half; ++i) {
@@ -47,7 +48,11 @@ class Eden : public Compressor, private PieceCodec {
       centroids_[half - 1 - i] = -positive[i];
     }
   }
-  Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, reduce_, work, context); }
+  Exchange exchange(Work& work, Context& context) const override {
+    if (is_entropy_) return reduce_coded(entropy_, reduce_, work, context);
+    return reduce_coded(*this, reduce_, work, context);
+  }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(is_entropy_); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
 
@@ -59,6 +64,10 @@ class Eden : public Compressor, private PieceCodec {
   std::size_t most_bytes(const Piece& piece) const override {
     const Blocks blocks = blocks_of(piece.elements());
     return sizeof(std::uint32_t) + blocks.count * sizeof(float) + kernels::packed_bytes(blocks.entries, bits_);
+  }
+  Numbers numbers(const Piece& piece) const override {
+    const Blocks blocks = blocks_of(piece.elements());
+    return {sizeof(std::uint32_t) + blocks.count * sizeof(float), blocks.entries, bits_};
   }
   std::size_t room_bytes(const Piece& piece, std::size_t /*codes*/) const override { return block_at(piece.elements()) * sizeof(float); }
 
@@ -158,14 +167,15 @@ class Eden : public Compressor, private PieceCodec {
   }
 
   int bits_;
-  bool feedback_;
+  bool feedback_, is_entropy_;
   Reduce reduce_;
+  EntropyCodec entropy_{*this};
   std::array<float, 1 << kMostBits> centroids_{};  // 2^bits, ascending
 };
 
 MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
   const auto bits = static_cast<int>(values.integer("bits"));
-  return std::make_unique<Eden>(bits, values.choice("feedback") == "on", reduce_of(values.choice("reduce")));
+  return std::make_unique<Eden>(bits, values.choice("feedback") == "on", is_entropy(values), reduce_of(values.choice("reduce")));
 }
 
 Claims claims(const SpecValues& values, Claims claims) {
@@ -191,7 +201,7 @@ Row eden_row() {
               .reference = "Vargaftik et al., ICML 2022, arXiv 2108.08842"};
   row.info.sizes = {"bits"};
   row.info.parameters = {whole_number("bits", "2", 1, kMostBits, "bits an entry"),
-                         feedback("off"), reduce()};
+                         feedback("off"), coding(), reduce()};
   row.make = make;
   row.claims = claims;
   return row;

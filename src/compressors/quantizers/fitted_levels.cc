@@ -154,6 +154,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
                                                   .levels = std::vector<float>(std::size_t{1} << values.integer("bits"), 1.0f),
                                                   .fit = kKind.fit,
                                                   .rounding = Rounding::kRandom,
+                                                  .entropy = is_entropy(values),
                                                   .reduce = reduce_of(values.choice("reduce"))});
 }
 
@@ -170,7 +171,7 @@ Row row_of(const char* description, const char* reference) {
               .unbiased = true,
               .reference = reference};
   row.info.sizes = {"bits"};
-  row.info.parameters = {whole_number("bits", "4", 2, kMostFittedBits, "bits an entry; a chunk sends up to 2^bits levels of its own"), reduce()};
+  row.info.parameters = {whole_number("bits", "4", 2, kMostFittedBits, "bits an entry; a chunk sends up to 2^bits levels of its own"), coding(), reduce()};
   row.make = make<kKind>;
   row.claims = [](const SpecValues& values, Claims claims) {
     claims.bits = bits_sent(static_cast<double>(values.integer("bits")), values.choice("reduce"));

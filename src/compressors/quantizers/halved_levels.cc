@@ -39,6 +39,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
                                                   .norm = kKind.norm,
                                                   .bucket = static_cast<std::size_t>(values.integer("bucket")),
                                                   .rounding = Rounding::kRandom,
+                                                  .entropy = is_entropy(values),
                                                   .reduce = reduce_of(values.choice("reduce"))});
 }
 
@@ -77,7 +78,7 @@ Row nuqsgd_row() {
   Row row = row_of(kNuqsgd, "NUQSGD: levels halved towards 0, times the bucket's Euclidean norm, at random",
                    "Ramezani-Kebrya et al., JMLR 2021, arXiv 1908.06077");
   row.info.sizes = {"bits"};
-  row.info.parameters = {bits("4"), bucket("512"), reduce()};
+  row.info.parameters = {bits("4"), bucket("512"), coding(), reduce()};
   row.make = make<kNuqsgd>;
   row.trials.further = {"bits=3,bucket=77,reduce=scatter"};
   return row;
@@ -87,7 +88,7 @@ Row natural_row() {
   Row row = row_of(kNatural, "natural dithering: levels halved from the chunk's largest magnitude on, at random",
                    "Horvath et al., MSML 2022, arXiv 1905.10988");
   row.info.sizes = {"bits"};
-  row.info.parameters = {bits("8"), bucket("32768"), reduce()};
+  row.info.parameters = {bits("8"), bucket("32768"), coding(), reduce()};
   row.make = make<kNatural>;
   row.trials.further = {"bits=5,bucket=100"};
   return row;

@@ -16,11 +16,13 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "compressors/shared/compressor.h"
+#include "compressors/shared/entropy_codec.h"
 #include "compressors/shared/reduce_coded.h"
 #include "kernels/codes.h"
 
@@ -38,7 +40,7 @@ enum class Rounding : std::uint8_t { kNearest, kRandom };
 // Finds levels for a chunk's values, in units: writes levels, ascending from -1 to 1, and returns how many, at least 2.
 using LevelFit = std::size_t (*)(std::span<const float> values, std::span<float> levels);
 
-class Levels : public Compressor, protected PieceCodec {
+class Levels : public Compressor, protected NumberedCodec {
  public:
   struct Options {
     std::string name;
@@ -51,12 +53,17 @@ class Levels : public Compressor, protected PieceCodec {
     Rounding rounding = Rounding::kNearest;
     bool shrinks = false;  // fitted levels are sent times E/(E + V), E the values' energy and V their variance by rounding
     double clip = 0;  // values beyond so many standard deviations of their bucket are cut off; 0: none
+    bool entropy = false;  // coding
     Reduce reduce = Reduce::kGather;
   };
   explicit Levels(const Options& options);
 
   static constexpr std::uint8_t kWireVersion = 1;
-  Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, options_.reduce, work, context); }
+  Exchange exchange(Work& work, Context& context) const override {
+    if (options_.entropy) return reduce_coded(entropy_, options_.reduce, work, context);
+    return reduce_coded(*this, options_.reduce, work, context);
+  }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(options_.entropy); }
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
 
@@ -72,6 +79,9 @@ class Levels : public Compressor, protected PieceCodec {
               std::span<std::byte> room) const override;
   void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
                   std::span<std::byte> room) const override;
+  Numbers numbers(const Piece& piece) const override {
+    return {all_unit_bytes(piece.elements()) + level_bytes(), piece.elements(), bits_};
+  }
 
  private:
   std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
@@ -91,6 +101,7 @@ class Levels : public Compressor, protected PieceCodec {
   static void write_entries(std::span<const float> levels, float unit, float weight, std::span<float> entries);
 
   Options options_;
+  EntropyCodec entropy_{*this};
   int bits_;
   float outermost_;
   std::vector<float> table_;       // levels, the last one repeated up to 2^bits

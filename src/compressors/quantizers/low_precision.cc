@@ -39,6 +39,7 @@ MadeCompressor made(const char* name, std::uint8_t wire_id, const FewBitFloats& 
                                                   .floats = floats,
                                                   .norm = norm,
                                                   .bucket = static_cast<std::size_t>(values.integer("bucket")),
+                                                  .entropy = is_entropy(values),
                                                   .reduce = reduce_of(values.choice("reduce"))});
 }
 
@@ -73,7 +74,7 @@ Row int_row() {
   Row row = row_of("int", kInt, "whole numbers: up to 2^(bits-1) - 1, times a unit of the bucket's", "2 to 8", true,
                    "Dettmers, ICLR 2016, arXiv 1511.04561");
   row.info.sizes = {"bits"};
-  row.info.parameters = {whole_number("bits", "8", 2, 8, "bits an entry"), bucket("512"), feedback("on"), reduce()};
+  row.info.parameters = {whole_number("bits", "8", 2, 8, "bits an entry"), bucket("512"), feedback("on"), coding(), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return made("int", kInt, kernels::whole_numbers((1 << (values.integer("bits") - 1)) - 1), Norm::kLargest, values);
   };
@@ -88,7 +89,7 @@ Row fp8_row() {
   Row row = row_of("fp8", kFp8, "FP8: floats of 8 bits, times a unit of the bucket's", "8", true,
                    "Micikevicius et al., 2022, arXiv 2209.05433");
   row.info.sizes = {"format"};
-  row.info.parameters = {choice("format", {"e4m3", "e5m2"}, "bits of exponent and of mantissa"), bucket("32768"), feedback("on"), reduce()};
+  row.info.parameters = {choice("format", {"e4m3", "e5m2"}, "bits of exponent and of mantissa"), bucket("32768"), feedback("on"), coding(), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     const bool e4m3 = values.choice("format") == "e4m3";
     return made("fp8", kFp8, e4m3 ? kE4m3 : kE5m2, Norm::kLargest, values);
@@ -102,7 +103,7 @@ Row mxfp4_row() {
   // What is smaller than the least power of two becomes 0, so that nothing is claimed.
   Row row = row_of("mxfp4", kMxfp4, "MXFP4: floats of 4 bits, times a power of two that 32 entries share", "4.25", false,
                    "OCP Microscaling Formats (MX) v1.0, 2023");
-  row.info.parameters = {bucket("32"), feedback("on"), reduce()};
+  row.info.parameters = {bucket("32"), feedback("on"), coding(), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return made("mxfp4", kMxfp4, kE2m1, Norm::kPowerOfTwo, values);
   };

@@ -26,6 +26,9 @@ Qsgd::Qsgd(const Options& options) : options_(options) {
     throw ArgumentError("compressor 'qsgd': bucket=" + std::to_string(options.bucket) +
                         " is not allowed; it takes a multiple of " + std::to_string(kernels::kWordGroup) + " up to " +
                         std::to_string(kChunkElements));
+  if (options.entropy && options.travel == Travel::kSum)
+    throw ArgumentError("compressor 'qsgd': coding=entropy does not go with reduce=sum, as what is coded does not add up; it takes reduce=auto, "
+                        "gather or scatter");
 }
 
 float Qsgd::norm(std::span<const float> bucket) const {
@@ -69,18 +72,11 @@ void Qsgd::round(std::span<const float> values, std::span<const float> steps, Ra
 }
 
 Exchange Qsgd::exchange(Work& work, Context& context) const {
-  switch (options_.travel) {
-    case Travel::kGather:
-      return reduce_coded(*this, Reduce::kGather, work, context);
-    case Travel::kScatter:
-      return reduce_coded(*this, Reduce::kScatter, work, context);
-    case Travel::kSum:
-      return sum_levels(*this, work, context);
-    case Travel::kAuto:
-      break;
-  }
-  return !work.owners_keep_means && sum_sends_less(context.world_size()) ? sum_levels(*this, work, context)
-                                                                          : reduce_coded(*this, Reduce::kGather, work, context);
+  const bool sums_best = !work.owners_keep_means && !options_.entropy && sum_sends_less(context.world_size());
+  if (options_.travel == Travel::kSum || (options_.travel == Travel::kAuto && sums_best)) return sum_levels(*this, work, context);
+  const Reduce reduce = options_.travel == Travel::kScatter ? Reduce::kScatter : Reduce::kGather;
+  if (options_.entropy) return reduce_coded(entropy_, reduce, work, context);
+  return reduce_coded(*this, reduce, work, context);
 }
 
 // --- a code for each worker

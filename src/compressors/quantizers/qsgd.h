@@ -22,12 +22,13 @@
 
 #include "compressors/quantizers/summed_levels.h"
 #include "compressors/shared/compressor.h"
+#include "compressors/shared/entropy_codec.h"
 #include "compressors/shared/reduce_coded.h"
 #include "kernels/codes.h"
 
 namespace thinwire {
 
-class Qsgd : public Compressor, private PieceCodec, private SummedCode {
+class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
  public:
   static constexpr std::uint8_t kWireId = 17;
   static constexpr std::uint8_t kWireVersion = 2;
@@ -40,11 +41,13 @@ class Qsgd : public Compressor, private PieceCodec, private SummedCode {
     Norm norm = Norm::kMax;
     Travel travel = Travel::kAuto;
     bool feedback = false;
+    bool entropy = false;  // coding, of what does not travel as sums
   };
-  // Throws ArgumentError for a bucket of another length.
+  // Throws ArgumentError for a bucket of another length, and where what is coded would be summed.
   explicit Qsgd(const Options& options);
 
   Exchange exchange(Work& work, Context& context) const override;
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(options_.entropy); }
   bool serves_owners() const override { return options_.travel != Travel::kSum; }
 
  private:
@@ -59,6 +62,10 @@ class Qsgd : public Compressor, private PieceCodec, private SummedCode {
               std::span<std::byte> room) const override;
   void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
                   std::span<std::byte> room) const override;
+
+  Numbers numbers(const Piece& piece) const override {
+    return {buckets(piece.elements()) * sizeof(float), piece.elements(), options_.bits};
+  }
 
   // Norms become steps once they are agreed on.
   std::int32_t levels() const override { return (1 << (options_.bits - 1)) - 1; }
@@ -85,6 +92,7 @@ class Qsgd : public Compressor, private PieceCodec, private SummedCode {
   kernels::CodedLevels levels_of(std::span<const std::byte> code, std::size_t bucket, std::size_t elements) const;
 
   Options options_;
+  EntropyCodec entropy_{*this};
 };
 
 }  // namespace thinwire

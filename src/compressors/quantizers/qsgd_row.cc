@@ -29,18 +29,23 @@ Row qsgd_row() {
       whole_number("bucket", "512", 64, kChunkElements, "entries that share a norm, a multiple of 64"),
       choice("norm", {"max", "l2"}, "what the levels are shares of: the bucket's largest magnitude, or its Euclidean norm"),
       feedback("off"),
+      coding(),
       choice("reduce", {"auto", "gather", "scatter", "sum"},
              "gather, scatter: each worker's code is decoded by itself; sum: norms are shared, so that levels "
-             "add up in all-reduce; auto: gather or sum, whichever sends less")};
+             "add up in all-reduce; auto: gather or sum, whichever sends less by fixed lengths; what is coded is gathered")};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return std::make_unique<Qsgd>(Qsgd::Options{.bits = static_cast<int>(values.integer("bits")),
                                                 .bucket = static_cast<std::size_t>(values.integer("bucket")),
                                                 .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
                                                 .travel = travel_of(values.choice("reduce")),
-                                                .feedback = values.choice("feedback") == "on"});
+                                                .feedback = values.choice("feedback") == "on",
+                                                .entropy = is_entropy(values)});
   };
   row.claims = [](const SpecValues& values, Claims claims) {
-    if (values.choice("reduce") == "sum") claims.aggregation = Aggregation::kLinear;
+    if (values.choice("reduce") == "sum")
+      claims.aggregation = Aggregation::kLinear;
+    else
+      claims.bits = bits_sent(static_cast<double>(values.integer("bits")) + 32.0 / static_cast<double>(values.integer("bucket")), values.choice("reduce"));
     return claims;
   };
   row.trials.further = {"bits=2,feedback=on,reduce=scatter", "bits=5,feedback=on,reduce=sum"};

@@ -19,13 +19,14 @@ Row terngrad_row() {
               .aggregation = Aggregation::kGather,
               .reference = "Wen et al., NeurIPS 2017, arXiv 1705.07878"};
   row.info.parameters = {real("clip", "2.5", 0, 1000, "standard deviations beyond which values are cut off; 0: none, without bias"),
-                         reduce()};
+                         coding(), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
     return std::make_unique<Levels>(Levels::Options{.name = "terngrad",
                                                     .wire_id = kWireId,
                                                     .levels = {-1, 0, 1},
                                                     .rounding = Rounding::kRandom,
                                                     .clip = values.real("clip"),
+                                                    .entropy = is_entropy(values),
                                                     .reduce = reduce_of(values.choice("reduce"))});
   };
   row.claims = [](const SpecValues& values, Claims claims) {

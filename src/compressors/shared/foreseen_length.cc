@@ -1,4 +1,4 @@
-#include "compressors/sparsifiers/foreseen.h"
+#include "compressors/shared/foreseen_length.h"
 
 #include <algorithm>
 
@@ -15,23 +15,17 @@ ForeseenLength& length_of(const Piece& piece) { return static_cast<ForeseenLengt
 
 }  // namespace
 
-std::unique_ptr<CompressorMemory> ForeseenCodec::make_memory(const Parameter& /*parameter*/) const {
-  return std::make_unique<ForeseenLength>();
+std::size_t ForeseenLength::usual_bytes(const Piece& piece, Pass pass, std::size_t first, std::size_t most) {
+  const float bytes = length_of(piece).committed_[static_cast<std::size_t>(pass)];
+  if (bytes == 0) return first;
+  return std::min(most, static_cast<std::size_t>(kMore * static_cast<double>(bytes) * static_cast<double>(piece.elements())));
 }
 
-std::size_t ForeseenCodec::usual_bytes(const Piece& piece, Pass pass) const {
-  const float bytes = length_of(piece).bytes_an_element(pass);
-  if (bytes == 0) return first_bytes(piece);
-  return std::min(most_bytes(piece), static_cast<std::size_t>(kMore * static_cast<double>(bytes) * static_cast<double>(piece.elements())));
-}
-
-void ForeseenCodec::foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const {
-  for (const Piece* piece : pieces) length_of(*piece).note(pass, static_cast<float>(bytes_an_element));
-}
-
-void ForeseenLength::note(Pass pass, float bytes) {
-  float& noted = noted_[static_cast<std::size_t>(pass)];
-  noted = std::max(noted, std::min(bytes, kMostBytes));
+void ForeseenLength::foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) {
+  for (const Piece* piece : pieces) {
+    float& noted = length_of(*piece).noted_[static_cast<std::size_t>(pass)];
+    noted = std::max(noted, std::min(static_cast<float>(bytes_an_element), kMostBytes));
+  }
 }
 
 void ForeseenLength::commit_step() {
@@ -49,12 +43,12 @@ std::vector<std::byte> ForeseenLength::save() const {
 }
 
 void ForeseenLength::load(std::span<const std::byte> saved) {
-  ByteReader reader(saved, "a saved state of a sparsifier");
+  ByteReader reader(saved, "a saved state of lengths");
   reader.expect_version(kVersion);
   const auto loaded = reader.read<Lengths>();
   reader.expect_end();
   if (!std::ranges::all_of(loaded, [](float bytes) { return bytes >= 0 && bytes <= kMostBytes; }))
-    throw PayloadError("a saved state of a sparsifier holds lengths that no step leaves behind");
+    throw PayloadError("a saved state holds lengths of messages that no step leaves behind");
   committed_ = loaded;
 }
 

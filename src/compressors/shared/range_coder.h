@@ -12,9 +12,9 @@
 #include <cstring>
 #include <span>
 
-#include "compressors/casq/coding_tables.h"
+#include "compressors/shared/coding_table.h"
 
-namespace thinwire::casq {
+namespace thinwire {
 
 constexpr std::size_t kMostStates = 4;
 constexpr std::uint32_t kLeastState = 1U << 15;
@@ -103,4 +103,40 @@ class RangeDecoder {
   std::array<std::uint32_t, kStates> states_;
 };
 
-}  // namespace thinwire::casq
+// Puts kEscape in the place of each of a run's values that the table lacks, and these behind one another. Returns how many they are.
+inline std::size_t take_out_escapes(const CodingTable& table, std::span<std::uint8_t> values, std::uint8_t* escaped) {
+  if (!table.escapes) return 0;
+  std::uint8_t* next = escaped;
+  for (std::uint8_t& value : values) {
+    if (table.frequency(value) != 0 && value != kEscape) continue;
+    *next++ = value;
+    value = kEscape;
+  }
+  return static_cast<std::size_t>(next - escaped);
+}
+
+// Takes a run with its escapes. False if that needs words beyond `end`; there must be kReadBeyond bytes behind it.
+template <class Decoder>
+[[nodiscard]] bool take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values, const std::byte* end) {
+  constexpr std::size_t kAtOnce = 64;
+  for (auto left = values; !left.empty(); left = left.subspan(std::min(kAtOnce, left.size()))) {
+    decoder.take_some(table, left.first(std::min(kAtOnce, left.size())));
+    if (decoder.next() > end) return false;
+  }
+  if (!table.escapes) return true;
+  std::array<std::uint8_t, kAtOnce> escaped;
+  auto next = values.begin();
+  const auto count = static_cast<std::size_t>(std::count(values.begin(), values.end(), kEscape));
+  for (std::size_t begin = 0; begin < count; begin += kAtOnce) {
+    const auto some = std::span(escaped).first(std::min(kAtOnce, count - begin));
+    decoder.take_some(even_bytes(), some);
+    if (decoder.next() > end) return false;
+    for (const std::uint8_t value : some) {
+      next = std::find(next, values.end(), kEscape);
+      *next++ = value;
+    }
+  }
+  return true;
+}
+
+}  // namespace thinwire

@@ -1,0 +1,76 @@
+// Numbers of levels in as many bits as they are worth: what `coding=entropy` makes of a code of fixed length.
+//
+// Numbers of neighbours are coded as if they were independent, which is what a range coder (range_coder.h) of their frequencies in the chunk
+// takes. Of up to 4 bits several are coded at once, as a byte whose frequency is the product
+// of theirs.
+//
+// A code: nothing, if all is zero; else what stands before the packed numbers in the code of fixed length (units, scales), a byte, and
+//   0: the packed numbers, where coding does not make them shorter;
+//   1: frequencies of 2^bits numbers, f of 4096, as Elias's gamma code of f + 1 (its exponent in unary, a 1, its lower bits; least significant
+//      bit first), up to a whole byte; four states of a range coder as u32, and its words to the end. With g numbers to a byte, 4 of 1 and 2 bits, 2 of
+//      3 and 4 bits, 1 of more, the i-th byte of ceil(n/g) has the numbers i, i + ceil(n/g), ..., the first one lowest; what lies beyond n is any.
+// A decoder that ends with other states than it should has still read numbers; one that ends elsewhere in the words refuses.
+//
+// Passes over memory: none of its own, but over codes in the cache.
+#pragma once
+
+#include <memory>
+
+#include "compressors/shared/codec.h"
+#include "compressors/shared/foreseen_length.h"
+#include "compressors/shared/row.h"
+
+namespace thinwire {
+
+// A codec whose codes are of a fixed length, and end in packed numbers (kernels/codes.h), one for each entry of the piece or more.
+class NumberedCodec : public PieceCodec {
+ protected:
+  struct Numbers {
+    std::size_t begin = 0, count = 0;  // where in the code, and how many
+    int bits = 0;
+  };
+  virtual Numbers numbers(const Piece& piece) const = 0;
+
+ private:
+  friend class EntropyCodec;
+};
+
+// Pieces must have ForeseenLength for a memory.
+class EntropyCodec : public PieceCodec {
+ public:
+  // `fixed` must outlive it.
+  explicit EntropyCodec(const NumberedCodec& fixed) : fixed_(fixed) {}
+
+  std::uint8_t wire_id() const override { return fixed_.wire_id(); }
+  std::uint8_t wire_version() const override { return fixed_.wire_version(); }
+  std::size_t most_bytes(const Piece& piece) const override { return fixed_.most_bytes(piece) + 1; }
+  bool has_fixed_length() const override { return false; }
+  std::size_t usual_bytes(const Piece& piece, Pass pass) const override {
+    return ForeseenLength::usual_bytes(piece, pass, 0, most_bytes(piece));  // a first step's messages take a round more
+  }
+  void foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const override {
+    ForeseenLength::foresee(pieces, pass, bytes_an_element);
+  }
+  std::size_t room_bytes(const Piece& piece, std::size_t codes) const override;
+  void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+              std::span<std::byte> room) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
+                  std::span<std::byte> room) const override;
+
+ private:
+  bool can_encode(const kernels::Magnitudes& magnitudes) const override { return fixed_.can_encode(magnitudes); }
+  std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                           std::span<std::byte> code, std::span<std::byte> room) const override;
+  // The code of fixed length that `code` was made of, checked.
+  std::span<const std::byte> restore(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> fixed,
+                                     std::span<std::byte> room) const;
+
+  const NumberedCodec& fixed_;
+};
+
+// The common parameter `coding` of such codecs' rows, and what a compressor does with it.
+SpecParameter coding();
+inline bool is_entropy(const SpecValues& values) { return values.choice("coding") == "entropy"; }
+inline std::unique_ptr<CompressorMemory> memory_of_coding(bool entropy) { return entropy ? std::make_unique<ForeseenLength>() : nullptr; }
+
+}  // namespace thinwire
