@@ -12,10 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.training import comparison
+from bench.training.table import shortened
 from bench.training.tasks import task_of
 
 _INK, _FAINT = "#1f2933", "#d5dbe1"
 _OURS = ("#1d4ed8", "#0d9488", "#7c3aed", "#0891b2", "#4d7c0f", "#be185d")
+REST = "#c3cad2"  # of thinwire's, those for which no colour is left
 _OTHERS = {"plain": "#6b7280", "bf16": "#d97706", "powersgd": "#b4517f", "fp16": "#a16207"}
 PHASES = {"compute": "#94a3b8", "compress": "#f59e0b", "wire": "#2563eb"}
 _STYLE = {
@@ -27,13 +29,15 @@ _STYLE = {
 }
 _SIZE_INCHES = (5.0, 3.3)
 _POINTS = 160  # of a curve, at most
+_FEW_BARS, _NARROW = 12, 0.62  # more than so many stand closer together, by this factor
+_NAME_WIDTH = 18
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
-    """One colour a compressor: warm or grey for PyTorch's own, cool for thinwire's."""
+    """One colour a compressor: warm or dark grey for PyTorch's own, cool for thinwire's first ones, REST for the others."""
     ours = [name for name in names if name.split(":")[0] not in _OTHERS]
-    return {name: _OURS[ours.index(name) % len(_OURS)] if name in ours
-            else _OTHERS[name.split(":")[0]] for name in names}
+    known = dict(zip(ours, _OURS)) | {name: _OTHERS[name.split(":")[0]] for name in names if name not in ours}
+    return {name: known.get(name, REST) for name in names}
 
 
 def score_over_time(runs: list[dict], colour: dict[str, str]) -> str:
@@ -45,8 +49,7 @@ def score_over_time(runs: list[dict], colour: dict[str, str]) -> str:
         elapsed = comparison.cumulated(run["step_seconds"])
         axes.plot([elapsed[step - 1] for step, _ in run["accuracies"]],
                   [scale * score for _, score in run["accuracies"]],
-                  color=colour[run["compressor"]], marker="o", markersize=3.5,
-                  **_many(runs, run))
+                  marker="o", markersize=3.5, **_line(runs, run, colour))
     if task.logarithmic:
         axes.set_yscale("log")
     elif not task.relative:
@@ -66,7 +69,7 @@ def loss_over_bytes(runs: list[dict], colour: dict[str, str]) -> str:
         losses = comparison.smoothed(run["losses"])
         kept = _thinned(len(losses), skip=min(comparison.SMOOTHING_STEPS, len(losses)) // 2)
         axes.plot([sent[step] / 1e6 for step in kept], [losses[step] for step in kept],
-                  color=colour[run["compressor"]], **_many(runs, run))
+                  **_line(runs, run, colour))
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
@@ -80,9 +83,7 @@ def loss_over_bytes(runs: list[dict], colour: dict[str, str]) -> str:
 
 def step_split(rows: list[dict]) -> str:
     """A bar a compressor: milliseconds of a step in compute, compress and exposed wire."""
-    height = 0.8 + 0.42 * len(rows)
-    axes = _axes("ms a step", "", (_SIZE_INCHES[0], max(height, _SIZE_INCHES[1] * 0.75)))
-    names = [_short(row["compressor"]) for row in rows]
+    axes = _axes("ms a step", "", _bars_size(len(rows)))
     left = [0.0] * len(rows)
     for phase, shade in PHASES.items():
         widths = [1e3 * (row[f"{phase}_seconds"] or 0.0) for row in rows]
@@ -91,9 +92,7 @@ def step_split(rows: list[dict]) -> str:
     for place, end in enumerate(left):
         axes.annotate(f"{end:.0f}", (end, place), (4, 0), textcoords="offset points",
                       va="center", fontsize=9.5)
-    axes.set_yticks(range(len(rows)), names)
-    axes.tick_params(axis="y", length=0, labelcolor=_INK)
-    axes.grid(axis="y", visible=False)
+    _name_bars(axes, rows)
     axes.invert_yaxis()
     axes.margins(x=0.1)
     return _svg(axes.figure, "split")
@@ -104,17 +103,27 @@ def score_differences(rows: list[dict], colour: dict[str, str]) -> str:
     rows = [row for row in rows if row["accuracy_interval"] is not None]
     task = task_of(rows[0] if rows else {})
     axes = _axes(f"{'%' if task.relative else 'points'} of test {task.score} against plain", "",
-                 (_SIZE_INCHES[0], max(1.0 + 0.42 * len(rows), _SIZE_INCHES[1] * 0.75)))
+                 _bars_size(len(rows)))
     axes.axvline(0, color="#9aa5b1", linewidth=1)
     for place, row in enumerate(rows):
         axes.errorbar(task.difference(row), place,
                       xerr=task.interval(row), color=colour[row["compressor"]],
                       marker="o", markersize=5, capsize=3.5)
-    axes.set_yticks(range(len(rows)), [_short(row["compressor"]) for row in rows])
-    axes.tick_params(axis="y", length=0, labelcolor=_INK)
-    axes.grid(axis="y", visible=False)
+    _name_bars(axes, rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     return _svg(axes.figure, "differences")
+
+
+def _bars_size(rows: int) -> tuple[float, float]:
+    height = 0.42 * rows * (1 if rows <= _FEW_BARS else _NARROW)
+    return _SIZE_INCHES[0], max(1.0 + height, _SIZE_INCHES[1] * 0.75)
+
+
+def _name_bars(axes: Axes, rows: list[dict]) -> None:
+    lines = 2 if len(rows) <= _FEW_BARS else 1
+    axes.set_yticks(range(len(rows)), [_short(row["compressor"], lines) for row in rows])
+    axes.tick_params(axis="y", length=0, labelcolor=_INK, labelsize=None if lines > 1 else 8.5)
+    axes.grid(axis="y", visible=False)
 
 
 def _axes(x_label: str, y_label: str, size: tuple[float, float] = _SIZE_INCHES) -> Axes:
@@ -126,10 +135,11 @@ def _axes(x_label: str, y_label: str, size: tuple[float, float] = _SIZE_INCHES) 
     return axes
 
 
-def _many(runs: list[dict], run: dict) -> dict:
-    """With several seeds the lines of a compressor are thin, and told apart by none."""
+def _line(runs: list[dict], run: dict, colour: dict[str, str]) -> dict:
+    """With several seeds the lines of a compressor are thin, and told apart by none. What has no colour lies behind."""
     several = sum(each["compressor"] == run["compressor"] for each in runs) > 1
-    return {"linewidth": 1.0, "alpha": 0.6} if several else {}
+    shade = colour[run["compressor"]]
+    return {"color": shade, "zorder": 1 if shade == REST else 2} | ({"linewidth": 1.0, "alpha": 0.6} if several else {})
 
 
 def _thinned(count: int, skip: int) -> list[int]:
@@ -137,8 +147,14 @@ def _thinned(count: int, skip: int) -> list[int]:
     return sorted({*range(skip, count, stride), count - 1})
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 16 else name.replace(":", ":\n", 1)
+def _short(name: str, lines: int) -> str:
+    """A name for the margin; long ones are shortened in the middle of what stands behind the first colon."""
+    if len(name) <= _NAME_WIDTH:
+        return name
+    if lines == 1:
+        return shortened(name, 2 * _NAME_WIDTH)
+    head, colon, rest = name.partition(":")
+    return shortened(head, _NAME_WIDTH) + (f"{colon}\n{shortened(rest, _NAME_WIDTH)}" if colon else "")
 
 
 def _svg(figure: Figure, identity: str) -> str:

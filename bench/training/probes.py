@@ -96,7 +96,7 @@ def compress_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup) -> f
 def _step_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup,
                   communicates: bool) -> float:
     replica = Replica(trainer.make_model(0), spec, alone)
-    optimizer = trainer.optimizer(replica.model)
+    optimizer = trainer.optimizer_of(replica)
     indices = torch.arange(trainer.settings.batch)
     warm_up = replica.warm_up_steps if communicates else _WARM_UP_STEPS
     dist.barrier()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -28,8 +29,9 @@ def page(results: dict) -> str:
 
 
 def best(rows: list[dict]) -> dict | None:
-    """The row to speak of: thinwire's casq:bits=2 if there, else its fastest, else the fastest."""
+    """The row to speak of: thinwire's casq:bits=2 if there, else its fastest, else the fastest; of those that learned as much as plain, if any did."""
     rows = [row for row in rows if row["speedup"] is not None and row["compressor"] != "plain"]
+    rows = [row for row in rows if row["seconds_to_same_loss"] is not None] or rows
     ours = [row for row in rows if needs_thinwire(row["compressor"])] or rows
     named = [row for row in ours if row["compressor"] == "casq:bits=2"]
     return named[0] if named else max(ours, key=lambda row: row["speedup"], default=None)
@@ -109,7 +111,7 @@ def _tiles(rows: list[dict]) -> str:
         return ""
     name = row["compressor"]
     tiles = [(_times(row["speedup"]), f"as many steps a second, {name} against plain"),
-             (_times(_bytes_a_step(plain) / _bytes_a_step(row)), "fewer bytes on the wire"),
+             *([(_times(_bytes_a_step(plain) / _bytes_a_step(row)), "fewer bytes on the wire")] if _bytes_a_step(row) else []),
              (f"{task_of(row).difference(row):+.1f}".replace("-", "−"),
               f"{'%' if task_of(row).relative else 'points'} of test {task_of(row).score} against plain")]
     if row["time_to_same_loss_ratio"] is not None:
@@ -129,10 +131,14 @@ def _table(rows: list[dict], colour: dict[str, str]) -> str:
                     for above, below in (column.heading for column in table.columns(rows)))
     lines = []
     for row, cells in zip(rows, table.cells(rows)):
-        name = f"<td>{_key(colour[row['compressor']])}{escape(cells[0])}</td>"
+        name = f"<td>{_key(colour[row['compressor']])}{_breakable(cells[0])}</td>"
         lines.append("<tr>" + name + "".join(
             f"<td>{escape(each.replace('-', '−'))}</td>" for each in cells[1:]) + "</tr>")
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _breakable(spec: str) -> str:
+    return re.sub("([,/])", r"\1<wbr>", escape(spec))
 
 
 def _key(colour: str) -> str:
@@ -153,7 +159,9 @@ def _table_note(results: dict) -> str:
 
 
 def _plots(rows: list[dict], runs: list[dict], colour: dict[str, str]) -> str:
-    names = [(colour[row["compressor"]], row["compressor"]) for row in rows]
+    names = [(colour[row["compressor"]], row["compressor"]) for row in rows if colour[row["compressor"]] != plots.REST]
+    others = len(rows) - len(names)
+    names += [(plots.REST, f"{others} others, named in the table")] if others else []
     several = any(row["accuracy_interval"] is not None for row in rows)
     cards = [
         (f"{_capital(_task_of_rows(rows).score)} over time", "Further left is sooner. Seconds of training, tests left "

@@ -27,6 +27,7 @@ _RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
 _HOSTS = "hosts:"
 _LOCAL = re.compile(r"local:([^/]*)/(.*)")
+_WITH_MOMENTUM = ("dgc", "signum")
 _LOCAL_OPTIONS = {"every": int, "fragments": int, "overlap": int, "mixing": float, "rate": float, "momentum": float}
 
 
@@ -86,6 +87,11 @@ def thinwire_specs(spec: str) -> tuple[str | None, str]:
     local = _LOCAL.fullmatch(spec)
     first, joined, rest = (local[2] if local else spec).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
     return (first, rest) if joined else (None, first)
+
+
+def has_momentum(spec: str) -> bool:
+    """Whether what arrives is made of every worker's own momentum, beside which the optimizer must have none."""
+    return any(part.partition(":")[0] in _WITH_MOMENTUM for part in thinwire_specs(spec) if part)
 
 
 def check(specs: list[str]) -> None:

@@ -73,7 +73,7 @@ def cells(rows: list[dict]) -> list[list[str]]:
 
 def render(rows: list[dict]) -> str:
     """The table as lines of at most 100 characters; long names are shortened in the middle."""
-    body = [[_shortened(line[0]), *line[1:]] for line in cells(rows)]
+    body = [[shortened(line[0], _NAME_WIDTH), *line[1:]] for line in cells(rows)]
     heads = columns(rows)
     lines = [[column.heading[part] for column in heads] for part in range(2)] + body
     widths = [max(len(line[index]) for line in lines) for index in range(len(heads))]
@@ -83,8 +83,7 @@ def render(rows: list[dict]) -> str:
     return "\n".join([*text[:2], "-" * (sum(widths) + 2 * (len(widths) - 1)), *text[2:]])
 
 
-def _shortened(name: str) -> str:
-    if len(name) <= _NAME_WIDTH:
-        return name
-    tail = (_NAME_WIDTH - 1) // 2
-    return name[:_NAME_WIDTH - 1 - tail] + "…" + name[-tail:]
+def shortened(text: str, width: int) -> str:
+    """At most `width` characters, by leaving out some in the middle."""
+    tail = (width - 1) // 2
+    return text if len(text) <= width else text[:width - 1 - tail] + "…" + text[-tail:]

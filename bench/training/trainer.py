@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from bench.training import specs
 from bench.training.data import Order
 from bench.training.replica import Replica
 from bench.training.settings import Place, Settings
@@ -50,6 +51,13 @@ class Trainer(ABC):
     @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer: ...
 
+    def optimizer_of(self, replica: Replica) -> torch.optim.Optimizer:
+        """Of the replica's model, without momentum where its compressor has it."""
+        optimizer = self.optimizer(replica.model)
+        for group in optimizer.param_groups if specs.has_momentum(replica.spec) else ():
+            group |= {"momentum": 0, "nesterov": False} if "momentum" in group else {}
+        return optimizer
+
     @abstractmethod
     def loss(self, model: nn.Module, indices: torch.Tensor) -> torch.Tensor:
         """The mean over the training examples at `indices`."""
@@ -81,7 +89,7 @@ class Trainer(ABC):
         """Trains the model in `replica`, made with the same seed, to the end."""
         order = self.order(seed)
         steps = order.steps(self.settings.epochs)
-        optimizer = self.optimizer(replica.model)
+        optimizer = self.optimizer_of(replica)
         replica.begin(optimizer)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: one_cycle(step, steps))
         tests = {round(steps * (part + 1) / self.settings.evaluations)
