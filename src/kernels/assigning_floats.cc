@@ -31,19 +31,7 @@ class AssigningFloats {
         count_(hn::Set(kIndex, floats.count)) {}
 
   HWY_INLINE void operator()(const float* values, std::byte* planes) const {
-    constexpr hn::Rebind<std::uint8_t, Tag<Index>> kByte;
-    std::uint8_t codes[kLanes];
-#if HWY_TARGET != HWY_SCALAR
-    for (std::size_t i = 0; i + 1 < kVectors<float>; i += 2) {  // in stores as long as can be, which loads follow sooner
-      constexpr hn::Twice<decltype(kByte)> kBytes;
-      const auto low = hn::DemoteTo(kByte, code_of(load(values, i))), high = hn::DemoteTo(kByte, code_of(load(values, i + 1)));
-      hn::StoreU(hn::Combine(kBytes, high, low), kBytes, codes + i * kWidth<Index>);
-    }
-    if (kVectors<float> == 1) hn::StoreU(hn::DemoteTo(kByte, code_of(load(values, 0))), kByte, codes);
-#else
-    for (std::size_t i = 0; i < kVectors<float>; ++i) hn::StoreU(hn::DemoteTo(kByte, code_of(load(values, i))), kByte, codes + i * kWidth<Index>);
-#endif
-    Packing<kBits>()(codes, planes);
+    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i)); }, planes);
   }
 
  private:
@@ -66,6 +54,62 @@ class AssigningFloats {
   Vector<Index> nearly_half_, first_, count_;
 };
 
+// The number of the magnitude below, and of the way to the next one the share that is done: of multiples of the least one once magnitudes are divided by
+// it, of others what is left in their bits.
+template <std::size_t kBits>
+class AssigningFloatsRandomly {
+ public:
+  HWY_INLINE AssigningFloatsRandomly(float scale, const FewBitFloats& floats)
+      : scale_(hn::Set(kFloat, scale)),
+        normal_(hn::Set(kFloat, std::ldexp(1.0F, floats.least_exponent))),
+        inverse_least_(hn::Set(kFloat, std::ldexp(1.0F, floats.mantissa_bits - floats.least_exponent))),
+        shift_(kFloatMantissa - floats.mantissa_bits),
+        rest_(hn::Set(kIndex, (Index{1} << shift_) - 1)),
+        share_of_rest_(hn::Set(kFloat, std::ldexp(1.0F, -shift_))),
+        first_(hn::Set(kIndex, (floats.least_exponent + kFloatBias - 1) << floats.mantissa_bits)),
+        count_(hn::Set(kIndex, floats.count)) {}
+
+  HWY_INLINE void operator()(const float* values, const std::uint32_t* words, std::byte* planes) const {
+    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), hn::ShiftRight<8>(load(words, i))); }, planes);
+  }
+
+ private:
+  static constexpr Tag<float> kFloat{};
+
+  HWY_INLINE Vector<Index> code_of(Vector<float> value, Vector<std::uint32_t> drawn) const {
+    const Vector<float> x = hn::Mul(value, scale_), magnitude = hn::Abs(x);
+    const Vector<float> multiple = hn::Mul(magnitude, inverse_least_), whole = hn::Floor(multiple);
+    const Vector<Index> bits = hn::BitCast(kIndex, magnitude);
+    const Vector<float> rest = hn::Mul(hn::ConvertTo(kFloat, hn::And(bits, rest_)), share_of_rest_);
+    const auto is_denormal = hn::Lt(magnitude, normal_);
+    const Vector<Index> below =
+        hn::IfThenElse(hn::RebindMask(kIndex, is_denormal), hn::ConvertTo(kIndex, whole), hn::Sub(hn::ShiftRightSame(bits, shift_), first_));
+    const Vector<float> done = hn::IfThenElse(is_denormal, hn::Sub(multiple, whole), rest);
+
+    // Below a negative value is what is further from 0, and it is rounded up to what is nearer.
+    const auto negative = hn::Lt(x, hn::Zero(kFloat));
+    const Vector<float> share = hn::IfThenElse(negative, hn::Sub(hn::Set(kFloat, 1.0F), done), done);
+    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, drawn)), hn::Set(kFloat, 1.0F / (1 << 24)));
+    const Vector<Index> up = hn::VecFromMask(kIndex, hn::RebindMask(kIndex, hn::Lt(uniform, share)));  // true is -1
+    const Vector<Index> sign = hn::VecFromMask(kIndex, hn::RebindMask(kIndex, negative));
+    const Vector<Index> number = hn::Min(hn::Sub(below, hn::Xor(up, sign)), count_);
+    return hn::Add(count_, hn::Sub(hn::Xor(number, sign), sign));
+  }
+
+  Vector<float> scale_, normal_, inverse_least_;
+  int shift_;
+  Vector<Index> rest_;
+  Vector<float> share_of_rest_;
+  Vector<Index> first_, count_;
+};
+
+void assign_floats_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits,
+                            std::span<const std::uint32_t> words, std::span<std::byte> packed) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    for_each_group(values.size(), AssigningFloatsRandomly<constant()>(scale, floats), Column(values), Column(words), CodesToPack<constant()>(packed));
+  });
+}
+
 void assign_floats(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
     for_each_group(values.size(), AssigningFloats<constant()>(floats), Column(values), CodesToPack<constant()>(packed));
@@ -81,9 +125,14 @@ HWY_AFTER_NAMESPACE();
 namespace thinwire::kernels {
 
 HWY_EXPORT(assign_floats);
+HWY_EXPORT(assign_floats_randomly);
 
 void assign(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(assign_floats)(values, floats, bits, packed);
+}
+void assign_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
+                     std::span<std::byte> packed) {
+  HWY_DYNAMIC_DISPATCH(assign_floats_randomly)(values, scale, floats, bits, words, packed);
 }
 
 }  // namespace thinwire::kernels

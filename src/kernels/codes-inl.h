@@ -139,6 +139,27 @@ struct Packing {
   }
 };
 
+using Index = std::int32_t;
+constexpr Tag<Index> kIndex{};
+
+// A group's codes, of which code_of(i) makes the i-th vector.
+template <std::size_t kBits, class CodeOf>
+HWY_INLINE void pack_group(const CodeOf& code_of, std::byte* planes) {
+  constexpr hn::Rebind<std::uint8_t, Tag<Index>> kByte;
+  std::uint8_t codes[kLanes];
+#if HWY_TARGET != HWY_SCALAR
+  for (std::size_t i = 0; i + 1 < kVectors<float>; i += 2) {  // in stores as long as can be, which loads follow sooner
+    constexpr hn::Twice<decltype(kByte)> kBytes;
+    const auto low = hn::DemoteTo(kByte, code_of(i)), high = hn::DemoteTo(kByte, code_of(i + 1));
+    hn::StoreU(hn::Combine(kBytes, high, low), kBytes, codes + i * kWidth<Index>);
+  }
+  if (kVectors<float> == 1) hn::StoreU(hn::DemoteTo(kByte, code_of(0)), kByte, codes);
+#else
+  for (std::size_t i = 0; i < kVectors<float>; ++i) hn::StoreU(hn::DemoteTo(kByte, code_of(i)), kByte, codes + i * kWidth<Index>);
+#endif
+  Packing<kBits>()(codes, planes);
+}
+
 constexpr std::size_t kMostTestedBits = 3;
 
 template <std::size_t kBits>
@@ -200,8 +221,6 @@ struct Unpacking<kBits> {
 };
 #endif
 
-using Index = std::int32_t;
-constexpr Tag<Index> kIndex{};
 
 constexpr std::size_t kMostShiftedBits = 4;
 

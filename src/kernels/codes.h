@@ -35,8 +35,8 @@ ClusterSums assign(std::span<const float> values, std::span<const float> thresho
 // 0 and so many floats of a few bits on either side of it: multiples of 2^(least_exponent - mantissa_bits) up to 2^least_exponent, and behind that
 // 2^mantissa_bits of them from each power of two to the next. Whole numbers are floats whose mantissa has room for all of them.
 struct FewBitFloats {
-  int mantissa_bits = 1;   // 1 to 22
-  int least_exponent = 0;  // of floats that are not denormal; from -100 to 100
+  int mantissa_bits = 1;   // 1 to 22; to round at random also 0, which leaves powers of two
+  int least_exponent = 0;  // of floats that are not denormal; from -100, to round at random from -126, to 100
   int count = 0;           // of either sign, so that there are 2 count + 1 in all
 };
 inline constexpr FewBitFloats whole_numbers(int largest) { return {22, 22, largest}; }
@@ -49,6 +49,11 @@ void assign(std::span<const float> values, const FewBitFloats& floats, int bits,
 // to 2^-24 of their distance; of the outermost level for what lies beyond. levels: ascending, 2 to 2^bits of them. words[i] decides, by its
 // upper 24 bits. Pre: values finite.
 void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const std::uint32_t> words,
+                     std::span<std::byte> packed);
+
+// The same of values times `scale` and of these floats, by arithmetic instead of a search. Pre: what is between two of them is
+// not denormal itself.
+void assign_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed);
 
 // table: 2^bits entries. out[i] = table[code i]; out[i] += table[code i].

@@ -83,7 +83,7 @@ void print_table(const std::vector<Row>& rows, double read_gbs, const Options& o
   // What is this fast does not look at the gradient at all.
   const auto is_free = [&](double gbs) { return gbs > 100 * read_gbs; };
   const auto rate = [&](double gbs) { return is_free(gbs) ? "free" : short_number(gbs); };
-  const auto ratio = [&](double gbs) { return is_free(gbs) ? "-" : short_number(gbs / read_gbs); };
+  const auto ratio = [&](double gbs) { return is_free(gbs) ? "-" : gbs < 1e-3 * read_gbs ? "<0.001" : short_number(gbs / read_gbs); };
   const std::string cores = options.threads == 1 ? "one core" : std::to_string(options.threads) + " threads";
   std::cout << with_commas(options.elements) << " float32, " << cores << ": GB of gradient a second, and divided by the "
             << short_number(read_gbs) << " GB/s\nthat one core reads from memory\n\n";

@@ -287,17 +287,6 @@ TEST_P(CodesTest, AssignPutsAThresholdItselfBelow) {
   }
 }
 
-// The magnitudes of such floats by their definition, 0 among them.
-std::vector<double> magnitudes_of(const FewBitFloats& floats) {
-  std::vector<double> all;
-  const int steps = 1 << floats.mantissa_bits;
-  for (int number = 0; number <= floats.count; ++number) {
-    const int octave = number < steps ? 0 : number / steps - 1;
-    all.push_back(std::ldexp(number < steps ? number : steps + number % steps, floats.least_exponent - floats.mantissa_bits + octave));
-  }
-  return all;
-}
-
 std::uint8_t nearest_code(float value, const std::vector<double>& magnitudes) {
   std::size_t best = 0;
   const double magnitude = std::min(std::abs(double{value}), 2 * magnitudes.back());  // beyond which differences are lost

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/codes.h"
+
 namespace thinwire::kernels {
 
 inline const std::vector<std::size_t> kSizes = {0, 1, 2, 7, 15, 16, 17, 31, 32, 33, 255, 4097, 100003};
@@ -46,6 +48,17 @@ inline std::vector<float> normal_values(std::size_t n, std::uint32_t seed = 1, f
   std::vector<float> values(n);
   for (float& value : values) value = normal(random);
   return values;
+}
+
+// The magnitudes of such floats by their definition, 0 among them.
+inline std::vector<double> magnitudes_of(const FewBitFloats& floats) {
+  std::vector<double> all;
+  const int steps = 1 << floats.mantissa_bits;
+  for (int number = 0; number <= floats.count; ++number) {
+    const int octave = number < steps ? 0 : number / steps - 1;
+    all.push_back(std::ldexp(number < steps ? number : steps + number % steps, floats.least_exponent - floats.mantissa_bits + octave));
+  }
+  return all;
 }
 
 struct Content {

@@ -140,5 +140,38 @@ TEST_P(RoundingTest, BetweenAnyLevelsTheUpperOneWhereTheDrawnNumberIsBelowTheSha
     }
 }
 
+// What few-bit floats are is searched for as above, and by arithmetic here.
+TEST_P(RoundingTest, BetweenFewBitFloatsAsBetweenAnyLevels) {
+  const FewBitFloats kinds[] = {whole_numbers(1), whole_numbers(7), whole_numbers(127), {0, -126, 127}, {0, -6, 7}, {0, 0, 1}, {3, -6, 126}, {1, 0, 7}};
+  for (const FewBitFloats& floats : kinds)
+    for (const std::size_t n : kSizes) {
+      std::vector<float> levels = {0.0F};
+      for (const double magnitude : magnitudes_of(floats)) {
+        if (magnitude == 0) continue;
+        levels.push_back(static_cast<float>(magnitude));
+        levels.insert(levels.begin(), -levels.back());
+      }
+      std::vector<float> values = normal_values(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        if (i % 5 == 0) values[i] = levels[i / 5 % levels.size()];
+        else values[i] *= 0.7F * levels.back();
+        if (i % 7 == 0) values[i] = std::ldexp(values[i], -static_cast<int>(i % 40));
+        if (i % 11 == 0) values[i] = i % 2 == 0 ? -0.0F : 0.0F;
+        if (i % 17 == 0) values[i] = 1e-40F;
+        if (i % 13 == 0) values[i] = levels.back() * 1.0000001F * (i % 2 == 0 ? -1.0F : 1.0F);
+      }
+      const std::vector<std::uint32_t> words = words_for(n);
+      const int bits = std::bit_width(static_cast<unsigned>(2 * floats.count));
+      Buffer<std::byte> searched(packed_bytes(n, bits), 1), found(packed_bytes(n, bits), 1);
+      assign_randomly(values, levels, bits, words, searched.span());
+      assign_randomly(values, 1.0F, floats, bits, words, found.span());
+      ASSERT_TRUE(std::ranges::equal(found.span(), searched.span())) << n << " values, " << floats.count << " floats of " << floats.mantissa_bits << " bits";
+      assign_randomly(values, 0.0F, floats, bits, words, found.span());
+      std::vector<std::uint8_t> codes(n);
+      unpack(found.span(), bits, codes);
+      ASSERT_TRUE(std::ranges::all_of(codes, [&](int code) { return code == floats.count; }));
+    }
+}
+
 }  // namespace
 }  // namespace thinwire::kernels

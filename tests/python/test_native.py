@@ -202,3 +202,16 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(reducer))  # as what an interrupted 
 def test_a_process_that_ends_with_a_reducer_in_use_says_nothing_of_leaks():
     done = subprocess.run([sys.executable, "-c", HOLDS_ON], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_object_that_outlives_the_interpreter_prints_nothing():
+    """As all do at Ctrl-C and where processes are ended by os._exit() in a hook's thread: nanobind would name each, in forty lines and more."""
+    script = """
+import ctypes
+from thinwire import _native
+reducer = _native.Reducer([("p", [64])], "none", rank=0, world_size=1, rules=[], small_uncompressed=False, seed=0, lanes=1, threads=1, measure_every=0)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(reducer))
+print("made")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "made\n", "")

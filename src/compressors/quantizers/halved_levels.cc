@@ -13,8 +13,10 @@
 namespace thinwire {
 namespace {
 
+int of_each_sign(int bits) { return (1 << (bits - 1)) - 1; }
+
 std::vector<float> halved_levels(int bits) {
-  const int count = (1 << (bits - 1)) - 1;  // of each sign
+  const int count = of_each_sign(bits);
   std::vector<float> levels(1, 0.0f);
   for (int i = 0; i < count; ++i) {
     const float level = std::ldexp(1.0f, i + 1 - count);
@@ -33,9 +35,11 @@ constexpr Kind kNuqsgd{"nuqsgd", 50, Norm::kEuclidean}, kNatural{"natural", 51, 
 
 template <const Kind& kKind>
 MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
+  const int bits = static_cast<int>(values.integer("bits")), count = of_each_sign(bits);
   return std::make_unique<Levels>(Levels::Options{.name = kKind.name,
                                                   .wire_id = kKind.wire_id,
-                                                  .levels = halved_levels(static_cast<int>(values.integer("bits"))),
+                                                  .levels = halved_levels(bits),
+                                                  .floats = kernels::FewBitFloats{.mantissa_bits = 0, .least_exponent = 1 - count, .count = count},
                                                   .norm = kKind.norm,
                                                   .bucket = static_cast<std::size_t>(values.integer("bucket")),
                                                   .rounding = Rounding::kRandom,

@@ -125,6 +125,10 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
   const auto words = carve<std::uint32_t>(room, values.size());
   const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
   kernels::random_words(random.counter, random.key, words);
+  if (options_.floats) {
+    kernels::assign_randomly(values, 1.0f, *options_.floats, bits_, words, packed);
+    return code.size();
+  }
   Table fitted, shrunken;
   std::span<const float> levels = options_.levels;
   if (options_.fit) {

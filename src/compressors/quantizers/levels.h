@@ -46,7 +46,7 @@ class Levels : public Compressor, protected NumberedCodec {
     std::string name;
     std::uint8_t wire_id = 0;
     std::vector<float> levels;                         // ascending, 2 to 256 of them; the last one is the largest in magnitude
-    std::optional<kernels::FewBitFloats> floats = {};  // if that is what they are: a shorter way to the nearest
+    std::optional<kernels::FewBitFloats> floats = {};  // if that is what they are: a shorter way to them
     LevelFit fit = nullptr;                            // with Rounding::kRandom and Norm::kLargest; then levels are as many 1 as it may find
     Norm norm = Norm::kLargest;
     std::size_t bucket = kChunkElements;  // entries that share a unit

@@ -54,19 +54,16 @@ float Qsgd::shrinkage(std::size_t elements) const {
 }
 
 template <class Body>
-void Qsgd::round(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const {
+void Qsgd::for_each_tile(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const {
   std::array<std::uint32_t, kTile> words;
-  std::array<std::int32_t, kTile> rounded;
   for (std::size_t b = 0; b < steps.size(); ++b) {
-    if (!(steps[b] > 0)) continue;
     const std::size_t end = std::min((b + 1) * options_.bucket, values.size());
     for (std::size_t first = b * options_.bucket; first < end; first += kTile) {
       const std::size_t count = std::min(kTile, end - first);
       RandomSequence from = random;
       from.counter[0] += static_cast<std::uint32_t>(first / 4);
       kernels::random_words(from.counter, from.key, std::span(words).first(count));
-      kernels::round_randomly(values.subspan(first, count), 1.0f / steps[b], levels(), words, std::span(rounded).first(count));
-      body(std::span<const std::int32_t>(rounded).first(count), first, b);
+      body(Tile{first, values.subspan(first, count), steps[b] > 0 ? 1.0f / steps[b] : 0.0f, std::span(words).first(count)});
     }
   }
 }
@@ -93,18 +90,16 @@ std::size_t Qsgd::encode_piece(const Piece& piece, Pass pass, std::span<float> v
     const std::size_t first = b * options_.bucket;
     steps[b] = step(norm(values.subspan(first, std::min(options_.bucket, values.size() - first))));
   }
-  std::array<std::uint8_t, kChunkElements> all_codes;
-  const auto codes = std::span(all_codes).first(values.size());
-  std::ranges::fill(codes, static_cast<std::uint8_t>(levels()));
+  const auto packed = code.subspan(steps.size_bytes());
   const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
-  round(values, steps, random, [&](std::span<const std::int32_t> rounded, std::size_t first, std::size_t) {
-    for (std::size_t i = 0; i < rounded.size(); ++i) codes[first + i] = static_cast<std::uint8_t>(rounded[i] + levels());
+  for_each_tile(values, steps, random, [&](const Tile& tile) {
+    kernels::assign_randomly(tile.values, tile.inverse_step, kernels::whole_numbers(levels()), options_.bits, tile.words,
+                             packed.subspan(kernels::packed_bytes(tile.first, options_.bits),
+                                            kernels::packed_bytes(tile.values.size(), options_.bits)));
   });
   for (std::size_t b = 0; b < steps.size(); ++b)
     steps[b] *= shrinkage(std::min(options_.bucket, values.size() - b * options_.bucket));
-  ByteWriter writer(code);
-  writer.write_all(std::span<const float>(steps));
-  kernels::pack(codes, options_.bits, writer.take(writer.left()));
+  ByteWriter(code).write_all(std::span<const float>(steps));
   return code.size();
 }
 
@@ -167,8 +162,13 @@ void Qsgd::measure(const Piece& /*piece*/, std::span<const float> values, std::s
 
 void Qsgd::to_levels(const Piece& piece, std::span<const float> values, std::span<const float> steps, const LevelsToWrite& levels,
                      std::span<float> /*room*/) const {
-  round(values, steps, piece.random,
-        [&](std::span<const std::int32_t> rounded, std::size_t first, std::size_t) { levels.put(rounded, first); });
+  std::array<std::int32_t, kTile> room;
+  for_each_tile(values, steps, piece.random, [&](const Tile& tile) {
+    if (tile.inverse_step == 0) return;
+    const auto rounded = std::span(room).first(tile.values.size());
+    kernels::round_randomly(tile.values, tile.inverse_step, this->levels(), tile.words, rounded);
+    levels.put(rounded, tile.first);
+  });
 }
 
 void Qsgd::from_levels(const Piece& /*piece*/, const LevelsToRead& levels, std::span<const float> steps, float weight, bool subtract,

@@ -84,10 +84,15 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
   float norm(std::span<const float> bucket) const;
   float step(float norm) const;
   float shrinkage(std::size_t elements) const;
-  // Calls body(levels, first, bucket) for the levels of some neighbouring values after another, of one bucket each; not
-  // for buckets whose step is 0 or no number.
+  // Some neighbours of one bucket, from the piece's element `first` on; inverse_step is 0 where the step is 0 or no number.
+  struct Tile {
+    std::size_t first;
+    std::span<const float> values;
+    float inverse_step;
+    std::span<const std::uint32_t> words;  // a random one for each
+  };
   template <class Body>
-  void round(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const;
+  void for_each_tile(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const;
   // A bucket's packed levels in a code of so many elements, and what one is worth.
   kernels::CodedLevels levels_of(std::span<const std::byte> code, std::size_t bucket, std::size_t elements) const;
 

@@ -24,6 +24,7 @@ Row terngrad_row() {
     return std::make_unique<Levels>(Levels::Options{.name = "terngrad",
                                                     .wire_id = kWireId,
                                                     .levels = {-1, 0, 1},
+                                                    .floats = kernels::whole_numbers(1),
                                                     .rounding = Rounding::kRandom,
                                                     .clip = values.real("clip"),
                                                     .entropy = is_entropy(values),
