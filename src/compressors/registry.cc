@@ -9,6 +9,7 @@
   ROW(none)                \
   ROW(alq)                 \
   ROW(amq)                 \
+  ROW(atomo)               \
   ROW(bf16)                \
   ROW(bmucsc)              \
   ROW(casq)                \

@@ -50,12 +50,12 @@ WorkSizes work_sizes(std::size_t rows) {
 }  // namespace
 
 void add_gram(const ConstMatrix& x, const Matrix& gram) {
-  if (x.transposed || gram.rows != x.columns || gram.columns != x.columns)
+  if (gram.rows != x.read_columns() || gram.columns != x.read_columns())
     throw std::logic_error("thinwire: a matrix does not fit its products");
-  if (x.rows == 0) return;
+  if (x.rows == 0 || x.columns == 0) return;
   const OneThread one_thread;
-  cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, static_cast<int>(x.columns), static_cast<int>(x.rows), 1.0f, x.data,
-              static_cast<int>(x.stride), 1.0f, gram.data, static_cast<int>(gram.stride));
+  cblas_ssyrk(CblasRowMajor, CblasUpper, x.transposed ? CblasNoTrans : CblasTrans, static_cast<int>(x.read_columns()),
+              static_cast<int>(x.read_rows()), 1.0f, x.data, static_cast<int>(x.stride), 1.0f, gram.data, static_cast<int>(gram.stride));
 }
 
 bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues) {

@@ -12,7 +12,7 @@
 
 namespace thinwire::kernels {
 
-// The upper triangle of `gram` (columns x columns) <- gram + x' x.
+// The upper triangle of `gram` <- gram + x' x, as x is read.
 void add_gram(const ConstMatrix& x, const Matrix& gram);
 
 // Of a symmetric matrix, of which the upper triangle is read: eigenvalues in descending order, and in the matrix's place the

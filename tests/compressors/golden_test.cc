@@ -24,6 +24,7 @@ struct Good {
   std::string name;
   std::string spec;
   std::vector<std::size_t> bytes;
+  bool by_lapack = false;  // a message that processors write differently: only what it is decoded to is compared
 };
 // Worker 0 uses 12 rows of 64 entries, worker 1 uses 4 of 24, together they use 13 of 70. A bitmap has 2 + 1 words.
 const std::vector<Good>& good_files() {
@@ -67,6 +68,7 @@ const std::vector<Good>& good_files() {
       {"onebit_v1", "onebit", {2 * (12 + 1 + 8 + 45 + 8 + 2)}},
       {"eden_v1", "eden:bits=2", {2 * (12 + 1 + 3 * 4 + 4 + 96 + 4 + 4 + 16)}},  // blocks of 256, 64 and 64 entries; of 64
       {"thc", "thc:bits=4", {4 * (3 + 1 + 3), 4 * (64 + 11)}},                    // norms and a head; fields of 5 bits, 6 in a word
+      {"atomo_v1", "atomo:rank=1", {2 * (12 + 1 + 4 * (60 + 6) + 4 * 14)}, true},  // two factors of a, b as it is
       {"powersgd", "powersgd:rank=1", {4 * (60 + 14 + 3), 4 * 6}},               // P of a, b as it is, and a head; Q of a
   };
   return files;
@@ -151,6 +153,10 @@ const std::vector<Bad>& bad_files() {
       {"bmucsc_v1_bad_order", "bmucsc_v1", 189, {0x80}},
       {"bmucsc_v1_bad_place_missing", "bmucsc_v1", 203, {0x7f}},
       {"bmucsc_v1_bad_no_places", "bmucsc_v1", 124, {0, 0}},
+      // Worker 1's message begins at 333, its code of a at 346.
+      {"atomo_v1_bad_version", "atomo_v1", 334, {2}},
+      {"atomo_v1_bad_factor", "atomo_v1", 346, {0, 0, 0xc0, 0x7f}},
+      {"atomo_v1_bad_product", "atomo_v1", 586, {0, 0, 0x80, 0x7e}},  // 2^126
       {"demo_v1_bad_coefficient", "demo_v1", 204, {0, 0, 0x80, 0x7e}},  // 2^126
       {"qsgd_v2_bad_large_step", "qsgd_v2", 221, {0xff, 0xff, 0x7f, 0x7f}},  // seven of it are infinite
   };
@@ -230,7 +236,7 @@ TEST(Golden, ExchangesAreDecodedToTheSameBits) {
     }
     const Bytes mean = read_file(good.name + "_mean.f32");
     EXPECT_EQ(bytes_of(decoded(good.spec, read_file(good.name + ".bin"))), mean) << good.name;
-    EXPECT_EQ(bytes_of(today.mean), mean) << good.name << ", by today's encoder";
+    if (!good.by_lapack) { EXPECT_EQ(bytes_of(today.mean), mean) << good.name << ", by today's encoder"; }
   }
 }
 
@@ -238,6 +244,8 @@ TEST(Golden, EverySimdTargetSaysTheSame) {
   for (const std::string& target : kernels::available_targets()) {
     kernels::force_target(target);
     for (const Good& good : good_files()) {
+      EXPECT_EQ(bytes_of(decoded(good.spec, read_file(good.name + ".bin"))), read_file(good.name + "_mean.f32")) << good.name << ", " << target;
+      if (good.by_lapack) continue;
       const Exchanged today = exchange(good.spec);
       EXPECT_EQ(bytes_of(today.mean), read_file(good.name + "_mean.f32")) << good.name << ", " << target;
       EXPECT_EQ(today.arrived, read_file(good.name + ".bin")) << good.name << ", " << target;

@@ -196,6 +196,10 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"none", [](const Settings&, std::size_t n) { return std::optional(ExpectedBytes{4 * n}); }},
       {"alq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"amq", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
+      // Of what is no matrix.
+      {"atomo", [](const Settings& settings, std::size_t n) {
+         return std::optional(coded(settings.text("reduce"), n, [](std::size_t own) { return 4 * own; }));
+       }},
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"bmucsc", [](const Settings& settings, std::size_t n) { return std::optional(bmucsc(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},

@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "compressors/projections/low_rank.h"
 #include "compressors/shared/averaging.h"
 #include "compressors/shared/row.h"
 #include "core/bytes.h"
@@ -26,17 +27,8 @@ using kernels::ConstMatrix;
 using kernels::Matrix;
 using kernels::PackedMatrix;
 
-// A parameter's first dimension by all its others.
-struct Shape {
-  std::size_t m = 0, n = 0, r = 0;  // r: 0 where P and Q are not shorter than half of M, which travels as it is
-
-  Shape(const Parameter& parameter, std::size_t rank) {
-    if (parameter.shape.size() < 2 || parameter.elements() == 0) return;
-    m = static_cast<std::size_t>(parameter.shape[0]);
-    n = static_cast<std::size_t>(parameter.elements()) / m;
-    rank = std::min({rank, m, n});
-    if (2 * rank * (m + n) < m * n) r = rank;
-  }
+struct Shape : LowRank {
+  using LowRank::LowRank;
   Matrix in_m(std::span<float> p) const { return {p.data(), m, r, r}; }
   Matrix in_n(std::span<float> q) const { return {q.data(), n, r, r}; }
   std::size_t packing_bytes() const {
