@@ -88,6 +88,9 @@ bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues, Ma
   return true;
 }
 
-std::string blas_kernels() { return openblas_get_corename(); }
+std::string blas_version() {
+  const std::string config = openblas_get_config();  // " OpenBLAS 0.3.21 ... SkylakeX MAX_THREADS=64"
+  return config.substr(std::min(config.find_first_not_of(' '), config.size()));
+}
 
 }  // namespace thinwire::kernels

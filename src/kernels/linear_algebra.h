@@ -1,7 +1,6 @@
 // Gram matrices and eigenvectors, by OpenBLAS in the thread that calls. Products are in products.h.
 //
-// Results have the same bits on processors for which OpenBLAS has the same kernels, and only there: blas_kernels() says
-// which they are.
+// Results have the same bits where the same OpenBLAS uses the same kernels, and only there: blas_version() says which they are.
 #pragma once
 
 #include <span>
@@ -22,7 +21,7 @@ bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues);
 bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues, MatrixRoom room);
 std::size_t eigenvector_room(std::size_t rows);
 
-// Which of its kernels OpenBLAS uses here, e.g. "SkylakeX".
-std::string blas_kernels();
+// What OpenBLAS says of itself, its version and the kernels that it uses here among it: "OpenBLAS 0.3.21 ... SkylakeX MAX_THREADS=64".
+std::string blas_version();
 
 }  // namespace thinwire::kernels

@@ -4,12 +4,13 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
@@ -25,8 +26,9 @@ struct Offer {
 };
 
 std::uint64_t drawn() {
-  std::random_device source;
-  return std::uint64_t{source()} << 32 | source();
+  std::uint64_t number = 0;
+  if (getentropy(&number, sizeof number) != 0) throw Error("the system gives no random numbers");
+  return number;
 }
 
 Offer offer_of(const SharedPages& pages) {

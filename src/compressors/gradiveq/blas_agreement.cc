@@ -7,16 +7,16 @@
 namespace thinwire {
 
 void write_blas_fingerprint(std::span<std::int32_t> numbers) {
-  Fingerprint kernels;
-  kernels.add(kernels::blas_kernels());
-  numbers[0] = static_cast<std::int32_t>(kernels.value() >> 34);
+  Fingerprint version;
+  version.add(kernels::blas_version());
+  numbers[0] = static_cast<std::int32_t>(version.value() >> 34);
   numbers[1] = -numbers[0];
 }
 
 void check_blas_fingerprint(std::span<const std::int32_t> maxima) {
   if (maxima[0] != -maxima[1])
-    throw PeerError("workers' processors differ, so that OpenBLAS would round differently (here it has kernels for " +
-                    kernels::blas_kernels() + "); set OPENBLAS_CORETYPE alike on all of them");
+    throw PeerError("workers' processors or their OpenBLAS differ, so that these would round differently (here it is " +
+                    kernels::blas_version() + "); install the same one, and set OPENBLAS_CORETYPE alike on all of them");
 }
 
 }  // namespace thinwire

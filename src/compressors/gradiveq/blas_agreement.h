@@ -1,4 +1,4 @@
-// Whether all workers' OpenBLAS has the same kernels: if not, they would decode different bits.
+// Whether all workers have the same OpenBLAS, with the same kernels: if not, they would decode different bits.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ class GradiveqFollow : public Compressor {
   Exchange exchange(Work& work, Context& context) const override;
   Unit unit() const override { return Unit::kParameter; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
-  // Whether workers' OpenBLAS has the same kernels, once.
+  // Whether workers have the same OpenBLAS, with the same kernels, once.
   bool needs_preparation(std::uint64_t steps) const override { return steps == 0; }
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;
 
