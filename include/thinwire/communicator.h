@@ -23,6 +23,17 @@ class Communicator {
   // ArgumentError for a group of which this was not told: what is made without hosts knows Group::kAll alone.
   virtual void perform(const Collective& collective) = 0;
 
+  // perform() in parts, for a thread that serves several lanes: start() begins a collective, which stays where it is until is_done() has
+  // returned true or thrown; wait() returns when that is worth asking again. Communicators that know no parts do everything in start().
+  virtual void start(const Collective& collective) { perform(collective); }
+  virtual bool is_done() { return true; }
+  virtual void wait() {}
+  // Whether a collective makes progress while nobody is within these functions. Else one thread serves all lanes (run_lanes).
+  virtual bool moves_alone() const { return true; }
+
+  // On the clock that this group's time passes on: a simulated network has its own.
+  virtual double seconds() const;
+
   // Tells the other workers that this one will issue no more collectives; they fail at once instead of waiting.
   virtual void abandon() noexcept = 0;
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -110,6 +111,10 @@ class Reduction {
 
 // Asks for and performs collectives until the reduction is done.
 void run(Reduction& reduction, Communicator& communicator);
+
+// The same for all lanes of a worker, from the calling thread alone: next_of(lane) is asked for a lane's next reduction when it has none,
+// until it gives none. What other lanes send moves meanwhile, if their communicators know perform() in parts.
+void run_lanes(std::span<const std::unique_ptr<Communicator>> lanes, const std::function<std::optional<Reduction>(std::size_t lane)>& next_of);
 
 // A worker's saved memory, in a form any framework can store: of its part of the parameter (Reducer::part).
 struct ParameterState {

@@ -23,6 +23,10 @@
 #include "thinwire/errors.h"
 
 namespace thinwire {
+
+double Communicator::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 namespace {
 
 void copy(std::span<const std::byte> from, std::byte* to) noexcept {

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +42,8 @@ using Completed = std::array<std::uint64_t, kGroups>;
 struct Notice {
   std::uint32_t magic = kMagic;
   std::int32_t lane = 0;
+  std::int32_t from = 0;
+  std::int32_t unused = 0;
   Completed completed = {};
   char text[240] = {};
 };
@@ -55,16 +56,9 @@ struct Slot {
 };
 
 struct MessageLane {
-  // Under the engine's mutex:
-  const Collective* asked = nullptr;  // its caller waits
-  bool succeeded = false;
-  bool leaving = false;
-  std::string fault;  // empty, or why the lane is of no further use
-  std::condition_variable answered;
-
-  // The engine thread's own:
+  std::string fault;      // empty, or why the lane is of no further use
   bool active = false;
-  bool told = false;  // the others know that this worker has left
+  bool told = false;      // the others know that this worker has left
   Collective collective;
   Completed completed = {};
   TransferPlan plan;
@@ -73,7 +67,7 @@ struct MessageLane {
   std::vector<std::byte> everyones;
   std::array<Slot, kWindow> sending, receiving;
   std::unique_ptr<std::byte[]> slots;
-  std::chrono::steady_clock::time_point last_progress;
+  std::chrono::nanoseconds last_progress{};
   std::size_t notices_on_their_way = 0;
   std::vector<std::optional<Completed>> departed;         // by worker: what it had completed
   std::vector<std::uint64_t> messages_to, messages_from;  // by worker: how many so far

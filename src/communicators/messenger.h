@@ -1,11 +1,13 @@
 // What carries messages between the workers of a group: MPI, or a test's own.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace thinwire {
@@ -25,13 +27,20 @@ class Messenger {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
+  static constexpr int kAnyone = -1;
+
   // Begin an operation. Its memory belongs to the messenger until poll() tells that it has finished, or for ever: none can
-  // be taken back. A message that is longer than the room is an error. Channels count from 0.
+  // be taken back. A message that is longer than the room is an error. Channels count from 0; in one, receives name all
+  // their peers, or are from kAnyone.
   virtual void send(int peer, int channel, std::span<const std::byte> message, Token token) = 0;
   virtual void receive(int peer, int channel, std::span<std::byte> room, Token token) = 0;
 
   // Appends what has finished since the last call.
   virtual void poll(std::vector<Finished>& finished) = 0;
+
+  // Time, which a simulated network has of its own, and which passes only while somebody naps or sends there.
+  virtual std::chrono::nanoseconds now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
+  virtual void nap(std::chrono::microseconds duration) { std::this_thread::sleep_for(duration); }
 
   // A lane has failed: a worker may be lost, so nothing that needs all of them will end.
   virtual void give_up() noexcept = 0;

@@ -1,5 +1,7 @@
 #include "thinwire/mpi.h"
 
+#include <unistd.h>
+
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings that MPI has given up
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -9,9 +11,8 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
-#include <thread>
 
-#include "communicators/message_engine.h"
+#include "communicators/message_communicators.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
@@ -64,7 +65,7 @@ class MpiMessenger final : public Messenger {
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (operations_[i].receives) MPI_Cancel(&requests_[i]);
     for (int milliseconds = 0; milliseconds < 100 && !requests_.empty(); ++milliseconds) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      nap(std::chrono::milliseconds(1));
       poll(ignored);
     }
     if (requests_.empty()) return;
@@ -84,7 +85,8 @@ class MpiMessenger final : public Messenger {
 
   void receive(int peer, int channel, std::span<std::byte> room, Token token) override {
     MPI_Request request = MPI_REQUEST_NULL;
-    const int error = MPI_Irecv(room.data(), static_cast<int>(room.size()), MPI_BYTE, peer, 0,
+    const int from = peer == kAnyone ? MPI_ANY_SOURCE : peer;
+    const int error = MPI_Irecv(room.data(), static_cast<int>(room.size()), MPI_BYTE, from, 0,
                                 channels_[static_cast<std::size_t>(channel)], &request);
     add({token, true}, request, error);
   }
@@ -105,6 +107,12 @@ class MpiMessenger final : public Messenger {
     }
     remove(std::span(indices_).first(static_cast<std::size_t>(count)));
   }
+
+  // A simulator (SMPI) has a time of its own, and replaces MPI_Wtime() and usleep() by it.
+  std::chrono::nanoseconds now() const override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(MPI_Wtime()));
+  }
+  void nap(std::chrono::microseconds duration) override { usleep(static_cast<useconds_t>(duration.count())); }
 
   void give_up() noexcept override { given_up = true; }
   void keep(std::unique_ptr<std::byte[]> memory) noexcept override { kept_.push_back(std::move(memory)); }
@@ -169,7 +177,7 @@ MpiEnvironment::~MpiEnvironment() {
   }
   // As soon as one process ends like this mpirun ends the others, which have something to say too: at the very end, since
   // this one has not said anything yet either.
-  std::atexit([] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+  std::atexit([] { sleep(2); });
 }
 
 int MpiEnvironment::rank() const {
@@ -188,13 +196,15 @@ std::vector<std::unique_ptr<Communicator>> make_mpi_communicators(const MpiOptio
   if (!is_running()) throw ArgumentError("MPI is not running: make an MpiEnvironment, or call MPI_Init_thread(), before");
   int provided = MPI_THREAD_SINGLE;
   MPI_Query_thread(&provided);
-  if (provided < MPI_THREAD_MULTIPLE)
-    throw ArgumentError("MPI runs without MPI_THREAD_MULTIPLE, which a thread that moves messages needs: ask for it in MPI_Init_thread()");
+  if (options.progress == Progress::kThread && provided < MPI_THREAD_MULTIPLE)
+    throw ArgumentError("MPI runs without MPI_THREAD_MULTIPLE, which a thread that moves messages needs: ask for it in MPI_Init_thread(), "
+                        "or leave it to the caller");
+  const bool by_thread = options.progress != Progress::kCaller && provided >= MPI_THREAD_MULTIPLE;
   const MPI_Comm communicator =
       options.communicator ? MPI_Comm_f2c(static_cast<MPI_Fint>(*options.communicator)) : MPI_COMM_WORLD;
   check_message_options(options.lanes, options.timeout);  // before anything that waits for the others
   return make_message_communicators(std::make_unique<MpiMessenger>(communicator, options.lanes + 1), options.lanes, options.timeout,
-                                    options.hosts);
+                                    options.hosts, by_thread ? MovedBy::kThread : MovedBy::kCaller);
 }
 
 }  // namespace thinwire

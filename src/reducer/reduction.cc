@@ -1,5 +1,8 @@
 #include "reducer/reduction.h"
 
+#include <numeric>
+#include <vector>
+
 #include "communicators/check_collective.h"
 #include "core/float_environment.h"
 #include "thinwire/errors.h"
@@ -121,6 +124,32 @@ const Collective* Reduction::next() { return state_ ? state_->next() : nullptr; 
 
 void run(Reduction& reduction, Communicator& communicator) {
   while (const Collective* collective = reduction.next()) communicator.perform(*collective);
+}
+
+void run_lanes(std::span<const std::unique_ptr<Communicator>> lanes, const std::function<std::optional<Reduction>(std::size_t)>& next_of) {
+  struct Served {
+    std::optional<Reduction> reduction;
+    bool waits = false;  // for a collective
+  };
+  std::vector<Served> all(lanes.size());
+  // Goes as far as it goes without waiting; whether it will go on.
+  const auto advance = [&](std::size_t index) {
+    Served& lane = all[index];
+    while (true) {
+      if (lane.waits && !lanes[index]->is_done()) return true;
+      if (!lane.waits && !lane.reduction && !(lane.reduction = next_of(index))) return false;
+      const Collective* collective = lane.reduction->next();
+      lane.waits = collective != nullptr;
+      if (collective) lanes[index]->start(*collective);
+      else lane.reduction.reset();
+    }
+  };
+  std::vector<std::size_t> unfinished(lanes.size());
+  std::iota(unfinished.begin(), unfinished.end(), 0);
+  while (!unfinished.empty()) {
+    std::erase_if(unfinished, [&](std::size_t index) { return !advance(index); });
+    if (!unfinished.empty()) lanes[unfinished.front()]->wait();
+  }
 }
 
 }  // namespace thinwire

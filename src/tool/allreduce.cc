@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -53,13 +53,21 @@ struct Division {
   std::size_t lanes = 1;
 };
 
-// Reduces a gradient bucket by bucket, each in its lane; lanes are threads.
+// Reduces a gradient bucket by bucket, each in its lane; lanes are threads, or served by this one where messages do not move alone.
 class Pass {
  public:
   Pass(Division& division, std::span<float> gradient, Lanes& lanes)
       : reducer_(*division.reducer), ends_(division.ends), gradient_(gradient), lanes_(std::span(lanes).first(division.lanes)) {}
 
   void run() {
+    if (!lanes_[0]->moves_alone()) {
+      std::vector<std::size_t> buckets(lanes_.size());
+      std::iota(buckets.begin(), buckets.end(), 0);
+      return run_lanes(lanes_, [&](std::size_t lane) -> std::optional<Reduction> {
+        const std::size_t bucket = std::exchange(buckets[lane], buckets[lane] + lanes_.size());
+        return bucket < ends_.size() ? std::optional(begin(bucket, lane)) : std::nullopt;
+      });
+    }
     {
       std::vector<std::jthread> threads;
       for (std::size_t lane = 1; lane < lanes_.size(); ++lane) threads.emplace_back([this, lane] { serve(lane); });
@@ -81,14 +89,18 @@ class Pass {
   }
 
   void reduce(std::size_t bucket, std::size_t lane) {
+    Reduction reduction = begin(bucket, lane);
+    thinwire::run(reduction, *lanes_[lane]);
+  }
+
+  Reduction begin(std::size_t bucket, std::size_t lane) {
     const Layout& layout = reducer_.layout();
     std::vector<ParameterGradient> gradients;
     for (std::uint32_t parameter = bucket > 0 ? ends_[bucket - 1] : 0; parameter < ends_[bucket]; ++parameter) {
       const auto values = gradient_.subspan(layout.offset(parameter), layout.parameters()[parameter].elements());
       gradients.push_back({parameter, ElementType::kFloat32, std::as_writable_bytes(values)});
     }
-    Reduction reduction = reducer_.reduce(gradients, static_cast<int>(lane));
-    thinwire::run(reduction, *lanes_[lane]);
+    return reducer_.reduce(gradients, static_cast<int>(lane));
   }
 
   Reducer& reducer_;
@@ -250,9 +262,9 @@ class Measurement {
     std::ranges::copy(gradient_, buffer_.begin());
     agree(CollectiveKind::kMax, 0, *lanes_[0]);
     const double processor_before = processor_seconds();
-    const auto start = std::chrono::steady_clock::now();
+    const double start = lanes_[0]->seconds();
     Pass(division, buffer_, lanes_).run();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = lanes_[0]->seconds() - start;
     processor_seconds_ += processor_seconds() - processor_before;
     return agree(CollectiveKind::kMax, seconds, *lanes_[0]);
   }

@@ -37,6 +37,7 @@ struct Options {
   std::optional<std::string> layout;  // file
   int threads = 0;  // 0: the workers are MPI processes
   std::string hosts = "flat";
+  std::string progress = "auto";
   double timeout = 300;
   bool json = false;
 
@@ -255,17 +256,22 @@ void run_threads(const Options& options) {
 }
 
 #ifdef THINWIRE_MPI
+Progress progress_of(const Options& options) {
+  return options.progress == "caller" ? Progress::kCaller : options.progress == "thread" ? Progress::kThread : Progress::kAutomatic;
+}
+
 void run_processes(const Options& options) {
   const MpiEnvironment environment;
   try {
     Options told = options;
     if (options.hosts == "auto") {
-      const auto first = make_mpi_communicators({.timeout = options.patience()});
+      const auto first = make_mpi_communicators({.timeout = options.patience(), .progress = progress_of(options)});
       told.measured.hosts = two_levels_or_one(find_hosts(*first[0]));
     } else {
       told.measured.hosts = listed_hosts(options.hosts, environment.world_size());
     }
-    auto lanes = make_mpi_communicators({.lanes = options.groups(), .timeout = options.patience(), .hosts = told.measured.hosts});
+    auto lanes = make_mpi_communicators({.lanes = options.groups(), .timeout = options.patience(), .hosts = told.measured.hosts,
+                                         .progress = progress_of(options)});
     work(lanes, told);
   } catch (const Error& error) {
     throw Error("worker " + std::to_string(environment.rank()) + ": " + error.what());
@@ -323,6 +329,10 @@ Command add_allreduce(CLI::App& tool) {
   app->add_option("--seed", measured.seed, "Of all that is random; default 0")
       ->type_name("S")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
+  app->add_option("--progress", options->progress,
+                  "Who moves messages: a thread of its own, or the caller, who waits for them; default: a thread where MPI allows it")
+      ->type_name("thread|caller")
+      ->check(CLI::IsMember({"auto", "thread", "caller"}));
   app->add_option("--timeout", options->timeout, "Seconds without any progress after which workers give up; default 300")
       ->type_name("S")
       ->check(CLI::Range(0.001, 1e6));

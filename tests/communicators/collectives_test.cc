@@ -17,13 +17,19 @@ namespace {
 
 constexpr std::size_t kAroundTheRing = 8192;  // bytes; what is larger goes around a ring, if it travels as messages
 
-class Collectives : public testing::TestWithParam<std::tuple<bool, int, std::size_t>> {
+enum class Carried { kBetweenThreads, kByMessages, kByCallersMessages };
+
+class Collectives : public testing::TestWithParam<std::tuple<Carried, int, std::size_t>> {
  protected:
-  bool by_messages() const { return std::get<0>(GetParam()); }
+  bool by_messages() const { return std::get<0>(GetParam()) != Carried::kBetweenThreads; }
   int workers() const { return std::get<1>(GetParam()); }
   std::size_t elements() const { return std::get<2>(GetParam()); }
 
-  Ends make_group() const { return by_messages() ? make_posting_communicators(workers()) : make_local_communicators(workers()); }
+  Ends make_group() const {
+    if (!by_messages()) return make_local_communicators(workers());
+    return make_posting_communicators(workers(), std::chrono::minutes(5), {}, {},
+                                      std::get<0>(GetParam()) == Carried::kByMessages ? MovedBy::kThread : MovedBy::kCaller);
+  }
 
   // One vector for each worker, filled by draw().
   template <class T, class Draw>
@@ -188,18 +194,25 @@ TEST_P(Collectives, ScatterInRankOrder) {
           << from << " to " << to;
 }
 
-std::string case_name(const testing::TestParamInfo<std::tuple<bool, int, std::size_t>>& suite) {
+std::string case_name(const testing::TestParamInfo<std::tuple<Carried, int, std::size_t>>& suite) {
   const auto [by_messages, workers, elements] = suite.param;
   return "workers" + std::to_string(workers) + "_elements" + std::to_string(elements);
 }
 INSTANTIATE_TEST_SUITE_P(Threads, Collectives,
-                         testing::Combine(testing::Values(false), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097)),
+                         testing::Combine(testing::Values(Carried::kBetweenThreads), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Messages, Collectives,
-                         testing::Combine(testing::Values(true), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097)),
+                         testing::Combine(testing::Values(Carried::kByMessages), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(CallersMessages, Collectives,
+                         testing::Combine(testing::Values(Carried::kByCallersMessages), testing::Values(1, 2, 3, 5),
+                                          testing::Values(0, 1, 7, 4097)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Segments, Collectives,
-                         testing::Combine(testing::Values(true), testing::Values(3), testing::Values(300'001)), case_name);
+                         testing::Combine(testing::Values(Carried::kByMessages), testing::Values(3), testing::Values(300'001)), case_name);
+INSTANTIATE_TEST_SUITE_P(CallersSegments, Collectives,
+                         testing::Combine(testing::Values(Carried::kByCallersMessages), testing::Values(3), testing::Values(300'001)),
+                         case_name);
 
 // 1 is lost beside 2^24 and counts twice when it meets another 1 first: only rank order gives these bits.
 TEST(LocalCollectivesOrder, SumIsTakenInRankOrder) {

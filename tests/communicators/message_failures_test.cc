@@ -1,4 +1,4 @@
-// Lost, late and mistaken workers, and spoilt messages: every worker that needs them ends with an error, soon.
+// Lost, late and mistaken workers, and spoilt messages: every worker that needs them ends with an error, soon, whoever moves the messages.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,6 +18,19 @@ using std::chrono::steady_clock;
 constexpr auto kForever = 1h;  // a test that needs this timeout to pass never ends
 constexpr std::size_t kLarge = 300'000;  // floats: several segments around a ring
 
+class MessageFailures : public testing::TestWithParam<MovedBy> {
+ protected:
+  std::vector<Ends> lanes_of(int workers, int lanes, std::chrono::milliseconds timeout, PostOffice::Censor censor = {}) const {
+    return make_posting_lanes(workers, lanes, timeout, std::move(censor), {}, GetParam());
+  }
+  Ends group_of(int workers, std::chrono::milliseconds timeout, PostOffice::Censor censor = {}) const {
+    return make_posting_communicators(workers, timeout, std::move(censor), {}, GetParam());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(ByThread, MessageFailures, testing::Values(MovedBy::kThread));
+INSTANTIATE_TEST_SUITE_P(ByCaller, MessageFailures, testing::Values(MovedBy::kCaller));
+
 PostOffice::Censor spoil(int from, int to, std::function<void(PostOffice::Letter&)> change) {
   return [=, done = false](int sender, int receiver, int channel, PostOffice::Letter& letter) mutable {
     if (sender == from && receiver == to && channel == 0 && !std::exchange(done, true)) change(letter);
@@ -25,7 +38,7 @@ PostOffice::Censor spoil(int from, int to, std::function<void(PostOffice::Letter
   };
 }
 
-TEST(MessageFailures, DifferentCollectivesAreNamed) {
+TEST_P(MessageFailures, DifferentCollectivesAreNamed) {
   std::vector<float> four(4), five(5), result(12);
   const auto bytes = bytes_of(four);
   const std::vector<std::pair<Collective, const char*>> odd_ones = {
@@ -35,7 +48,7 @@ TEST(MessageFailures, DifferentCollectivesAreNamed) {
       {{.kind = CollectiveKind::kGather, .data = bytes, .result = bytes_of(result)}, "gather of 16 bytes"},
   };
   for (const auto& [odd, name] : odd_ones) {
-    Ends group = make_posting_communicators(3, kForever);
+    Ends group = group_of(3, kForever);
     const auto errors = run_workers(group, [&, &collective = odd](Communicator& communicator, std::size_t rank) {
       if (rank == 2) communicator.perform(collective);
       else sum_of(communicator, 4);
@@ -45,8 +58,8 @@ TEST(MessageFailures, DifferentCollectivesAreNamed) {
   }
 }
 
-TEST(MessageFailures, DifferentRootsOfABroadcast) {
-  Ends group = make_posting_communicators(3, kForever);
+TEST_P(MessageFailures, DifferentRootsOfABroadcast) {
+  Ends group = group_of(3, kForever);
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     std::vector<std::uint8_t> bytes(3);
     communicator.perform({.kind = CollectiveKind::kBroadcast, .root = rank == 2 ? 1 : 0, .data = bytes_of(bytes)});
@@ -56,11 +69,12 @@ TEST(MessageFailures, DifferentRootsOfABroadcast) {
   expect_broken(group);
 }
 
-TEST(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
-  Ends group = make_posting_communicators(3, 100ms);
+TEST_P(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
+  Ends group = group_of(3, 100ms);
   const auto start = steady_clock::now();
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     sum_of(communicator, 4);
+    if (rank == 0) std::this_thread::sleep_for(30ms);  // worker 2, who waits for worker 1 itself, is the first to lose patience
     if (rank == 1) std::this_thread::sleep_for(800ms);
     sum_of(communicator, kLarge);
   });
@@ -70,9 +84,9 @@ TEST(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
   expect_broken(group);
 }
 
-TEST(MessageFailures, SlownessIsNoFault) {
+TEST_P(MessageFailures, SlownessIsNoFault) {
   std::atomic<int> letters = 0;
-  Ends group = make_posting_communicators(3, 400ms, [&](int, int, int, PostOffice::Letter&) {
+  Ends group = group_of(3, 400ms, [&](int, int, int, PostOffice::Letter&) {
     if (++letters % 4 == 0) std::this_thread::sleep_for(50ms);  // in all much more than the timeout
     return true;
   });
@@ -81,9 +95,9 @@ TEST(MessageFailures, SlownessIsNoFault) {
   EXPECT_GT(letters.load() * 50ms / 4, 400ms);
 }
 
-TEST(MessageFailures, AbandonWakesTheOthersAtOnce) {
+TEST_P(MessageFailures, AbandonWakesTheOthersAtOnce) {
   for (const std::size_t elements : {std::size_t{4}, kLarge}) {
-    Ends group = make_posting_communicators(4, kForever);
+    Ends group = group_of(4, kForever);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       sum_of(communicator, elements);
       if (rank == 2) communicator.abandon();
@@ -95,9 +109,9 @@ TEST(MessageFailures, AbandonWakesTheOthersAtOnce) {
   }
 }
 
-TEST(MessageFailures, DestructionAfterTheLastCollectiveDisturbsNobody) {
+TEST_P(MessageFailures, DestructionAfterTheLastCollectiveDisturbsNobody) {
   for (int i = 0; i < 50; ++i) {
-    Ends group = make_posting_communicators(3, kForever);
+    Ends group = group_of(3, kForever);
     const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       sum_of(communicator, 100);
       sum_of(communicator, 10000);
@@ -107,8 +121,8 @@ TEST(MessageFailures, DestructionAfterTheLastCollectiveDisturbsNobody) {
   }
 }
 
-TEST(MessageFailures, OneLanesFaultLeavesTheOthersAlone) {
-  auto workers = make_posting_lanes(3, 2, kForever);
+TEST_P(MessageFailures, OneLanesFaultLeavesTheOthersAlone) {
+  auto workers = lanes_of(3, 2, kForever);
   workers[1][0]->abandon();
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < 3; ++rank)
@@ -121,7 +135,7 @@ TEST(MessageFailures, OneLanesFaultLeavesTheOthersAlone) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(MessageFailures, SpoiltMessagesAreRefused) {
+TEST_P(MessageFailures, SpoiltMessagesAreRefused) {
   const std::vector<std::pair<const char*, std::function<void(PostOffice::Letter&)>>> faults = {
       {"segment of", [](PostOffice::Letter& letter) { letter.pop_back(); }},
       {"no part of", [](PostOffice::Letter& letter) { letter.resize(10); }},
@@ -133,7 +147,7 @@ TEST(MessageFailures, SpoiltMessagesAreRefused) {
   };
   for (const std::size_t elements : {std::size_t{40}, kLarge})
     for (const auto& [name, change] : faults) {
-      Ends group = make_posting_communicators(3, kForever, spoil(0, 1, change));
+      Ends group = group_of(3, kForever, spoil(0, 1, change));
       const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t) {
         sum_of(communicator, elements);
         sum_of(communicator, elements);  // who did not need the spoilt message learns of it here
@@ -145,9 +159,9 @@ TEST(MessageFailures, SpoiltMessagesAreRefused) {
 }
 
 // A worker's buffer dies with its perform(); a sanitizer would see anybody who still writes to it.
-TEST(MessageFailures, NobodyTouchesTheBuffersOfAWorkerThatGaveUp) {
+TEST_P(MessageFailures, NobodyTouchesTheBuffersOfAWorkerThatGaveUp) {
   for (int i = 0; i < 30; ++i) {
-    Ends group = make_posting_communicators(3, 2ms);
+    Ends group = group_of(3, 2ms);
     run_workers(group, [&](Communicator& communicator, std::size_t rank) {
       for (int round = 0; round < 100; ++round) {
         std::vector<float> values(5000, 1);
@@ -160,13 +174,13 @@ TEST(MessageFailures, NobodyTouchesTheBuffersOfAWorkerThatGaveUp) {
 }
 
 // Whatever is lost, cut or spoilt at a random moment: no worker waits for ever, and sums that are there are right.
-TEST(MessageFailures, RandomFaults) {
+TEST_P(MessageFailures, RandomFaults) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const int workers = 2 + static_cast<int>(random() % 4);
     const auto victim = random() % 60, fault = random() % 4;
     std::uint64_t letters = 0;
-    auto lanes = make_posting_lanes(workers, 2, 150ms, [&](int, int, int channel, PostOffice::Letter& letter) {
+    auto lanes = lanes_of(workers, 2, 150ms, [&](int, int, int channel, PostOffice::Letter& letter) {
       if (channel == 2 || letters++ < victim) return true;
       if (fault == 0) return letters != victim + 1;  // one is lost
       if (fault == 1) return false;                  // all are from now on
@@ -192,9 +206,9 @@ TEST(MessageFailures, RandomFaults) {
   }
 }
 
-TEST(MessageFailures, GroupsThatCannotBe) {
-  const auto make = [](int lanes, std::chrono::milliseconds timeout) {
-    return make_message_communicators(std::make_unique<PostMessenger>(std::make_shared<PostOffice>(), 0, 1), lanes, timeout);
+TEST_P(MessageFailures, GroupsThatCannotBe) {
+  const auto make = [this](int lanes, std::chrono::milliseconds timeout) {
+    return make_message_communicators(std::make_unique<PostMessenger>(std::make_shared<PostOffice>(), 0, 1), lanes, timeout, {}, GetParam());
   };
   EXPECT_THROW(make(0, 1s), ArgumentError);
   EXPECT_THROW(make(65, 1s), ArgumentError);

@@ -1,4 +1,9 @@
-// Every collective between MPI processes, to be run by mpirun; exits with 1 where a result is wrong.
+// Every collective between MPI processes, to be run by mpirun; exits with 1 where a result is wrong. With an argument MPI is started for
+// one thread alone, which then moves the messages of all lanes.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -84,14 +89,39 @@ void try_lanes() {
     if (!error.empty()) throw Error(error);
 }
 
+// Two lanes at once, for which workers wait in different orders; and a long collective that only moves because the other lane's is waited for.
+void try_one_thread() {
+  auto lanes = make_mpi_communicators({.lanes = 2, .timeout = std::chrono::seconds(60)});
+  expect(lanes[0]->world_size() == 1 || !lanes[0]->moves_alone(), "whoever moves messages, which");
+  for (const auto& lane : lanes)
+    for (const std::size_t elements : {0, 1, 7, 4097, 300'000}) try_all(*lane, elements);
+  const int rank = lanes[0]->rank(), workers = lanes[0]->world_size();
+  for (int round = 0; round < 10; ++round) {
+    auto sum = values_of(rank, 100'000), max = values_of(rank, 5);
+    const Collective adding = {.kind = CollectiveKind::kSum, .type = ElementType::kInt32, .data = bytes_of(sum)};
+    const Collective comparing = {.kind = CollectiveKind::kMax, .type = ElementType::kInt32, .data = bytes_of(max)};
+    lanes[0]->start(adding);
+    lanes[1]->start(comparing);
+    for (const int lane : {rank % 2, 1 - rank % 2})
+      while (!lanes[static_cast<std::size_t>(lane)]->is_done()) lanes[static_cast<std::size_t>(lane)]->wait();
+    expect(sum[99'999] == workers * 99'999 + 500 * workers * (workers - 1), "sum of two lanes");
+    expect(max == values_of(workers - 1, 5), "max of two lanes");
+  }
+}
+
 }  // namespace
 }  // namespace thinwire
 
-int main() {
+int main(int arguments, char**) {
   try {
-    const thinwire::MpiEnvironment environment;
-    for (int i = 0; i < 3; ++i) thinwire::try_lanes();
-    if (environment.rank() == 0) std::printf("%d workers: all right\n", environment.world_size());
+    const bool one_thread = arguments > 1;
+    if (one_thread) MPI_Init(nullptr, nullptr);
+    {
+      const thinwire::MpiEnvironment environment;
+      for (int i = 0; i < 3; ++i) one_thread ? thinwire::try_one_thread() : thinwire::try_lanes();
+      if (environment.rank() == 0) std::printf("%d workers: all right\n", environment.world_size());
+    }
+    if (one_thread) MPI_Finalize();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "communicators/message_engine.h"
+#include "communicators/message_communicators.h"
 #include "worker_threads.h"
 
 namespace thinwire {
@@ -33,6 +33,13 @@ class PostOffice {
 
   bool fetch(int from, int to, int channel, Letter& letter) {
     const std::lock_guard lock(mutex_);
+    if (from == Messenger::kAnyone) {
+      const auto full = std::ranges::find_if(boxes_, [&](const auto& box) {
+        return std::get<1>(box.first) == to && std::get<2>(box.first) == channel && !box.second.empty();
+      });
+      if (full == boxes_.end()) return false;
+      from = std::get<0>(full->first);
+    }
     auto& box = boxes_[{from, to, channel}];
     if (box.empty()) return false;
     letter = std::move(box.front());
@@ -46,7 +53,7 @@ class PostOffice {
   std::map<std::tuple<int, int, int>, std::deque<Letter>> boxes_;
 };
 
-class PostMessenger final : public Messenger {
+class PostMessenger : public Messenger {
  public:
   PostMessenger(std::shared_ptr<PostOffice> office, int rank, int world_size)
       : office_(std::move(office)), rank_(rank), world_size_(world_size) {}
@@ -100,18 +107,22 @@ class PostMessenger final : public Messenger {
 // By worker, then by lane.
 inline std::vector<Ends> make_posting_lanes(int world_size, int lanes,
                                              std::chrono::milliseconds timeout = std::chrono::minutes(5),
-                                             PostOffice::Censor censor = {}, std::span<const int> hosts = {}) {
+                                             PostOffice::Censor censor = {}, std::span<const int> hosts = {},
+                                             MovedBy moved_by = MovedBy::kThread) {
   const auto office = std::make_shared<PostOffice>(std::move(censor));
   std::vector<Ends> workers;
   for (int rank = 0; rank < world_size; ++rank)
-    workers.push_back(make_message_communicators(std::make_unique<PostMessenger>(office, rank, world_size), lanes, timeout, hosts));
+    workers.push_back(
+        make_message_communicators(std::make_unique<PostMessenger>(office, rank, world_size), lanes, timeout, hosts, moved_by));
   return workers;
 }
 
 inline Ends make_posting_communicators(int world_size, std::chrono::milliseconds timeout = std::chrono::minutes(5),
-                                       PostOffice::Censor censor = {}, std::span<const int> hosts = {}) {
+                                       PostOffice::Censor censor = {}, std::span<const int> hosts = {},
+                                       MovedBy moved_by = MovedBy::kThread) {
   Ends group;
-  for (Ends& worker : make_posting_lanes(world_size, 1, timeout, std::move(censor), hosts)) group.push_back(std::move(worker[0]));
+  for (Ends& worker : make_posting_lanes(world_size, 1, timeout, std::move(censor), hosts, moved_by))
+    group.push_back(std::move(worker[0]));
   return group;
 }
 

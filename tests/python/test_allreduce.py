@@ -184,6 +184,13 @@ def test_processes_as_workers():
 
 
 @needs_mpi
+def test_processes_that_move_their_messages_themselves():
+    status, out, error = ended(mpirun(3, "--compressor", "casq:bits=2,reduce=scatter", "--json", *SMALL, "--lanes", 2, "--progress", "caller"))
+    assert status == 0, error
+    check(json.loads(out), 3, "casq:bits=2")
+
+
+@needs_mpi
 def test_processes_and_threads_send_the_same():
     arguments = ["--compressor", "casq:bits=2,reduce=gather", *SMALL]
     _, out, _ = ended(mpirun(2, *arguments, "--json"))
@@ -232,9 +239,9 @@ def test_a_killed_worker_ends_those_of_all_hosts(victim):
 
 
 @needs_mpi
-@pytest.mark.parametrize("spec", ["none", "casq:bits=2,reduce=scatter"])
-def test_a_stopped_worker_ends_the_others_within_the_timeout(spec):
-    job = mpirun(3, "--compressor", spec, "--timeout", TIMEOUT, "--elements", 2_000_000, "--repetitions", 10_000)
+@pytest.mark.parametrize(("spec", "progress"), [("none", "thread"), ("casq:bits=2,reduce=scatter", "thread"), ("none", "caller")])
+def test_a_stopped_worker_ends_the_others_within_the_timeout(spec, progress):
+    job = mpirun(3, "--compressor", spec, "--progress", progress, "--timeout", TIMEOUT, "--elements", 2_000_000, "--repetitions", 10_000)
     victim = workers_at_work(job, 3)[1]
     time.sleep(1.5)
     os.kill(victim, signal.SIGSTOP)
