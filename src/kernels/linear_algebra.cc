@@ -89,7 +89,8 @@ bool find_eigenvectors(const Matrix& symmetric, std::span<float> eigenvalues, Ma
 }
 
 std::string blas_version() {
-  const std::string config = openblas_get_config();  // " OpenBLAS 0.3.21 ... SkylakeX MAX_THREADS=64"
+  // " OpenBLAS 0.3.21 ... SkylakeX MAX_THREADS=64". Asked once, as OpenBLAS writes the answer into memory that all threads share.
+  static const std::string config = openblas_get_config();
   return config.substr(std::min(config.find_first_not_of(' '), config.size()));
 }
 

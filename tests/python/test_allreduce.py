@@ -60,7 +60,8 @@ def workers_at_work(job, count):
 
 def most_memory(process):
     """Bytes that it has had; MPI alone takes 25 MB, gradients of 2 M elements several times 8."""
-    return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text())[1])
+    found = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return 1024 * int(found[1]) if found else 0  # none while it is being started
 
 
 def check(report, workers, spec):
