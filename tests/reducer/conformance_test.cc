@@ -118,6 +118,8 @@ class Conformance : public ::testing::TestWithParam<Case> {
     return Workers(layout, workers, options);
   }
 
+  bool is_taken(const Layout& layout, const Gradients& inputs) const;
+
   const ChosenCompressor chosen_ = make_compressor(GetParam().spec);
   const Claims& claims_ = chosen_.claims;
 };
@@ -231,6 +233,14 @@ TEST_P(Conformance, ErrorIsWhatIsClaimed) {
     }
 }
 
+// Whether two workers get a finite mean: a row that encodes more than it claims to hold is tried with that.
+bool Conformance::is_taken(const Layout& layout, const Gradients& inputs) const {
+  Workers workers(layout, 2, ReducerOptions{.compressor = GetParam().spec});
+  Gradients means = inputs;
+  workers.step(means);
+  return std::ranges::all_of(means[0], [](float value) { return std::isfinite(value); });
+}
+
 // The same of the expectation, where a single step may miss what is large: over many draws, with the same bound.
 TEST_P(Conformance, ErrorContractsOnAverage) {
   if (!claims_.contractive || !claims_.on_average || !kEveryValue) return;
@@ -238,7 +248,7 @@ TEST_P(Conformance, ErrorContractsOnAverage) {
   const Layout layout = matrix_layout(41, 49);
   for (const std::string content : {"laplace", "outlier", "sparse", "denormals"}) {
     Gradients inputs = make_gradients(content, 2, layout.elements());
-    if (is_beyond(claims_, inputs)) shrink_to(claims_.largest, inputs);
+    if (largest_of(inputs) > claims_.largest && !is_taken(layout, inputs)) shrink_to(claims_.largest, inputs);
     double error = 0, energy = 0;
     bool differ = false;
     std::vector<float> first;
