@@ -40,11 +40,15 @@ def test_one_bucket_adds_up():
     assert rows["none"]["rounds"] == 1 and rows["none"]["nmse_worker"] == 0
     assert rows["none"]["bits_per_element"] == pytest.approx(32 * 4 / 3, rel=1e-3)
     assert rows["none"]["pays"] == "never"
-    for spec in FEW[1::2]:  # at that rate both take as long
+    for spec in FEW[1::2]:
         a, b = rows[spec]["buckets"][0], rows["none"]["buckets"][0]
         rest = [c["encode_seconds"] + c["decode_seconds"] + 0.003 * c["rounds"] for c in (a, b)]
-        assert rows[spec]["pays"] == "below" and rows[spec]["limit"] == "link"
-        assert rows[spec]["pays_below_bits_per_second"] == pytest.approx(8 * (b["bytes"] - a["bytes"]) / (rest[0] - rest[1]))
+        assert rows[spec]["limit"] == "link"
+        if rest[0] > rest[1]:  # at that rate both take as long
+            assert rows[spec]["pays"] == "below"
+            assert rows[spec]["pays_below_bits_per_second"] == pytest.approx(8 * (b["bytes"] - a["bytes"]) / (rest[0] - rest[1]))
+        else:  # where "none" was measured at a moment when the machine was slow, fewer bytes cost nothing
+            assert rows[spec]["pays"] == "always" and rows[spec]["pays_below_bits_per_second"] is None
 
 
 @pytest.mark.parametrize("spec", [
