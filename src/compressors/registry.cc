@@ -18,7 +18,9 @@
   ROW(dgc)                 \
   ROW(dorefa)              \
   ROW(eden)                \
+  ROW(ef21)                \
   ROW(efsign)              \
+  ROW(fetchsgd)            \
   ROW(fp16)                \
   ROW(fp8)                 \
   ROW(gradiveq)            \
@@ -38,6 +40,7 @@
   ROW(signsgd)             \
   ROW(signum)              \
   ROW(sketchedsgd)         \
+  ROW(skcompress)          \
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \
@@ -175,6 +178,8 @@ ChosenCompressor make_compressor(std::string_view text) {
     chosen.info = &row.info;
     carrier = &row;
     chosen.compressor = row.make(values, std::move(chosen.compressor));
+    chosen.keeps_old_residual = chosen.keeps_old_residual || chosen.compressor->keeps_old_residual();
+    chosen.depends_on_scale = chosen.depends_on_scale || chosen.compressor->depends_on_scale();
     if (values.has("feedback")) {
       const std::string& feedback = values.choice("feedback");
       chosen.feedback = chosen.feedback || feedback == "on" || feedback == "flush" || (feedback == "auto" && chosen.compressor->needs_feedback());

@@ -42,8 +42,9 @@ class WholeParameter : public ParameterView {
   float scale_;
 };
 
+// Of 1, the mean stays where it was decoded.
 float gradient_scale(const BucketReduction& bucket, const ChosenCompressor& chosen) {
-  return chosen.feedback ? static_cast<float>(1.0 / bucket.loss_scale) : 1.0f;
+  return chosen.feedback || chosen.depends_on_scale ? static_cast<float>(1.0 / bucket.loss_scale) : 1.0f;
 }
 
 // Residuals and memories come into being at a parameter's first reduction.
@@ -52,7 +53,7 @@ void provide_memory(const BucketReduction& bucket, const PreparedGroup& group) {
     ParameterSlot& slot = slot_of(bucket, entry);
     const Parameter& definition = definition_of(bucket, entry);
     if (group.chosen->feedback) slot.residual.resize(definition.elements());
-    if (group.chosen->feedback && bucket.ground.keeps_old_residuals) slot.next.resize(definition.elements());
+    if (bucket.ground.keeps_old_residual(*group.chosen)) slot.next.resize(definition.elements());
     if (!slot.memory) slot.memory = group.chosen->compressor->make_memory(definition);
     if (slot.memory) slot.memory->begin_step();
   }
@@ -138,7 +139,7 @@ class Messages {
     const std::size_t first = bucket_.lane.pieces.size();
     for (const Chunk& chunk : plan.chunks) {
       largest = std::min(largest, largest_of(bucket_.lane.gradients[chunk.entry].type) * static_cast<double>(work.gradient_scale));
-      add_piece(chunk, first, plan.chosen->feedback);
+      add_piece(chunk, first, *plan.chosen);
     }
     work.largest_mean = static_cast<float>(largest);
     work.pieces = std::span(bucket_.lane.pieces).subspan(first);
@@ -158,7 +159,7 @@ class Messages {
   }
 
   // first: the message's first piece.
-  void add_piece(const Chunk& chunk, std::size_t first, bool feedback) {
+  void add_piece(const Chunk& chunk, std::size_t first, const ChosenCompressor& chosen) {
     ParameterSlot& slot = slot_of(bucket_, chunk.entry);
     std::vector<Piece>& pieces = bucket_.lane.pieces;
     const Context& context = bucket_.context;
@@ -172,9 +173,10 @@ class Messages {
     piece.owner = owners.empty() ? static_cast<std::uint32_t>(chunk.number % workers) : owners[piece.parameter];
     piece.offset = pieces.size() == first ? 0 : pieces.back().offset + pieces.back().elements();
     piece.gradient = gradient_of(bucket_, chunk.entry).part(chunk.first, chunk.elements);
-    if (feedback) {
+    if (chosen.feedback) {
       piece.residual = std::span(slot.residual).subspan(chunk.first, chunk.elements);
-      piece.next_residual = std::span(bucket_.ground.keeps_old_residuals ? slot.next : slot.residual).subspan(chunk.first, chunk.elements);
+      piece.next_residual = std::span(bucket_.ground.keeps_old_residual(chosen) ? slot.next : slot.residual)
+                                .subspan(chunk.first, chunk.elements);
     }
     piece.memory = slot.memory.get();
     piece.random = RandomSequence::of(context.seed(), slot.steps, piece.parameter, chunk.first, context.rank());

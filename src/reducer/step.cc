@@ -81,8 +81,8 @@ void Step::fail() {
   failed_ = true;
 }
 
-void Step::commit(ParameterSlot& slot, const StepGround& ground) {
-  if (ground.keeps_old_residuals) std::swap(slot.residual, slot.next);
+void Step::commit(ParameterSlot& slot) {
+  if (!slot.next.empty()) std::swap(slot.residual, slot.next);
   if (slot.memory) slot.memory->commit_step();
   ++slot.steps;
 }
@@ -91,7 +91,8 @@ void Step::commit(ParameterSlot& slot, const StepGround& ground) {
 void Step::return_mean(const Reduced& reduced, const StepGround& ground) {
   ParameterSlot& slot = ground.slots[reduced.gradient.parameter];
   const GradientSpan mean(reduced.gradient.type, reduced.gradient.data);
-  if (ground.policy.compressor_of(reduced.gradient.parameter).feedback && !ground.keeps_old_residuals)
+  const ChosenCompressor& chosen = ground.policy.compressor_of(reduced.gradient.parameter);
+  if (chosen.feedback && !ground.keeps_old_residual(chosen))
     for_each_part_of(mean, ground.threads, [&](std::uint64_t first, std::uint64_t count, std::size_t) {
       const auto residual = std::span(slot.residual).subspan(first, count);
       read_values(mean.part(first, count), static_cast<float>(1.0 / reduced.loss_scale), residual, residual);
@@ -109,7 +110,7 @@ bool Step::finish(const StepGround& ground) {
   const bool committed = !failed_;
   for (const Reduced& reduced : reduced_) {
     if (committed)
-      commit(ground.slots[reduced.gradient.parameter], ground);
+      commit(ground.slots[reduced.gradient.parameter]);
     else
       return_mean(reduced, ground);
     if (!committed && !ground.keeps_old_residuals) spoil(reduced.gradient);

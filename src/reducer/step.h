@@ -20,6 +20,11 @@ struct StepGround {
   ThreadPool& threads;
   bool keeps_old_residuals;
   std::span<const std::uint32_t> owners;  // by parameter; empty: every worker gets every mean
+
+  // Of a parameter that travels so: the new residual is written beside the old one.
+  bool keeps_old_residual(const ChosenCompressor& chosen) const {
+    return chosen.feedback && (keeps_old_residuals || chosen.keeps_old_residual);
+  }
 };
 
 class Step {
@@ -45,7 +50,7 @@ class Step {
     double loss_scale;
   };
   void plan(std::span<const ParameterGradient> gradients, bool shared, const StepGround& ground);
-  static void commit(ParameterSlot& slot, const StepGround& ground);
+  static void commit(ParameterSlot& slot);
   static void return_mean(const Reduced& reduced, const StepGround& ground);
   static void spoil(const ParameterGradient& gradient);
 

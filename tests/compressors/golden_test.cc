@@ -46,14 +46,18 @@ const std::vector<Good>& good_files() {
       {"scalecom", "scalecom:density=0.1", {4 * (6 + 1), 4 * (36 + 2 + 3)}},  // places of 24 and 2 bytes; as randomk
       // Three tables of 3 cells, of a alone; as randomk.
       {"sketchedsgd", "sketchedsgd:density=0.1,sketch=4,tables=3", {4 * 144, 4 * (36 + 2 + 3)}},
+      {"fetchsgd", "fetchsgd:density=0.1,sketch=4,tables=3,momentum=0.5", {4 * (144 + 14 + 1)}},  // the same tables; b as it is
       // 36 and 2 places: the lower 3 and 2 bits of each, and strings of 36 + 44 and 2 + 3 bits.
       {"topk_v1", "topk:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       {"topk_v1_bf16", "topk:density=0.3,values=bf16", {2 * (12 + 1 + 2 * 108 + 14 + 36 + 2 * 5 + 1 + 2)}},
+      {"ef21_v1", "ef21:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       // As mucsc's, 36 and 2 numbers of 3 bits; places as topk's.
       {"bmucsc_v1", "bmucsc:density=0.1,bits=3", {2 * (12 + 1 + 4 + 32 + 14 + 14 + 10 + 4 + 32 + 1 + 1 + 1)}},
       {"demo_v1", "demo:density=0.1", {2 * (12 + 1 + 4 * 36 + 14 + 10 + 4 * 2 + 1 + 1)}},
       // 6 entries of 360 and 1 of 14: 32 + 36 + 19 and 32 + 6 + 1 bits.
       {"sparseloco_v1", "sparseloco", {2 * (12 + 1 + 11 + 5)}},
+      // Sixteen means; 36 and 2 places; signs, numbers of two groups, and of each group two rows of 9 and 1 cells of 3 bits.
+      {"skcompress_v1", "skcompress:density=0.1,bits=4,groups=2,cells=0.5", {2 * (12 + 1 + 64 + 14 + 10 + 5 + 5 + 14 + 64 + 1 + 1 + 1 + 1 + 2)}},
       {"qsgd_v2_sum", "qsgd:bits=4,reduce=sum", {3 * 4, 4 * (60 + 3)}},  // norms and a head; fields of 5 bits, 6 in a word
       // One bucket a chunk, but of mxfp4: twelve and one.
       {"efsign_v1", "efsign", {2 * (12 + 1 + 4 + 45 + 4 + 2)}},
@@ -153,6 +157,12 @@ const std::vector<Bad>& bad_files() {
       {"bmucsc_v1_bad_order", "bmucsc_v1", 189, {0x80}},
       {"bmucsc_v1_bad_place_missing", "bmucsc_v1", 203, {0x7f}},
       {"bmucsc_v1_bad_no_places", "bmucsc_v1", 124, {0, 0}},
+      // Worker 1's code of a begins at 208: sixteen means, places as topk's from 272 on.
+      {"skcompress_v1_bad_version", "skcompress_v1", 196, {2}},
+      {"skcompress_v1_bad_mean", "skcompress_v1", 208, {0, 0, 0x80, 0xbf}},
+      {"skcompress_v1_bad_mean_nan", "skcompress_v1", 212, {0, 0, 0xc0, 0x7f}},
+      {"skcompress_v1_bad_order", "skcompress_v1", 272, {0x80}},
+      {"skcompress_v1_bad_place_missing", "skcompress_v1", 286, {0x7f}},
       // Worker 1's message begins at 333, its code of a at 346.
       {"atomo_v1_bad_version", "atomo_v1", 334, {2}},
       {"atomo_v1_bad_factor", "atomo_v1", 346, {0, 0, 0xc0, 0x7f}},

@@ -188,6 +188,32 @@ ExpectedBytes sketchedsgd(const Settings& settings, std::size_t elements) {
   return {bytes};
 }
 
+// Means of bins, places, and of every entry a sign and a group; of every group a sketch.
+ExpectedBytes skcompress(const Settings& settings, std::size_t elements) {
+  const std::size_t bits = settings.whole("bits"), groups = settings.whole("groups");
+  std::size_t group_bits = 0;
+  while ((std::size_t{1} << group_bits) < groups) ++group_bits;
+  return coded(settings.text("reduce"), elements, [&](std::size_t own) {
+    const std::size_t k = kept(settings, own);
+    const double cells = std::ceil(settings.real("cells") * static_cast<double>(k) / static_cast<double>(groups));
+    const std::size_t sketches = groups * settings.whole("rows") * static_cast<std::size_t>(cells);
+    return (std::size_t{4} << bits) + place_bytes(k, own) + (k + 7) / 8 + (k * group_bits + 7) / 8 + (sketches * (bits - group_bits) + 7) / 8;
+  });
+}
+
+// Tables alone, or a chunk as it is.
+ExpectedBytes fetchsgd(const Settings& settings, std::size_t elements) {
+  const double floats = settings.real("density") * settings.real("sketch");
+  const std::size_t cell = 16 * settings.whole("tables");
+  std::size_t numbers = 1;
+  for (std::size_t first = 0; first < elements; first += kChunk) {
+    const std::size_t own = std::min(kChunk, elements - first);
+    const std::size_t cells = floats < 1 ? static_cast<std::size_t>(floats * static_cast<double>(own)) / cell : 0;
+    numbers += cells > 0 ? cell * cells : own;
+  }
+  return {4 * numbers};
+}
+
 }  // namespace
 
 std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t elements) {
@@ -202,11 +228,13 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
        }},
       {"bf16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"bmucsc", [](const Settings& settings, std::size_t n) { return std::optional(bmucsc(settings, n)); }},
+      {"fetchsgd", [](const Settings& settings, std::size_t n) { return std::optional(fetchsgd(settings, n)); }},
       {"fp16", [](const Settings& settings, std::size_t n) { return std::optional(halves(settings, n)); }},
       {"casq", casq},
       {"demo", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       // Of a first step.
       {"dgc", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
+      {"ef21", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},
       {"gradiveq", [](const Settings& settings, std::size_t n) { return std::optional(gradiveq(settings, n)); }},
       {"mucsc", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"qsgd", [](const Settings& settings, std::size_t n) { return std::optional(qsgd(settings, n)); }},
@@ -214,6 +242,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
       {"thc", [](const Settings& settings, std::size_t n) { return std::optional(thc(settings, n)); }},
       {"scalecom", [](const Settings& settings, std::size_t n) { return std::optional(scalecom(settings, n)); }},
       {"sketchedsgd", [](const Settings& settings, std::size_t n) { return std::optional(sketchedsgd(settings, n)); }},
+      {"skcompress", [](const Settings& settings, std::size_t n) { return std::optional(skcompress(settings, n)); }},
       {"tinyscript", [](const Settings& settings, std::size_t n) { return std::optional(fitted_levels(settings, n)); }},
       {"sparseloco", [](const Settings& settings, std::size_t n) { return std::optional(sparseloco(settings, n)); }},
       {"topk", [](const Settings& settings, std::size_t n) { return std::optional(topk(settings, n)); }},

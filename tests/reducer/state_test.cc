@@ -72,6 +72,47 @@ TEST(State, WhatDoesNotFitIsRefusedAndChangesNothing) {
   expect_refused([](auto& state) { std::fill(state[2].memory.begin() + 1, state[2].memory.end(), std::byte{0xff}); }, "NaN thresholds");
 }
 
+TEST(State, WithoutItsMemoryEf21BeginsAnew) {
+  const ReducerOptions options{.compressor = "ef21:density=0.1"};
+  Workers used(layout(), 2, options), begun(layout(), 2, options), fresh(layout(), 2, options);
+  Gradients gradients = make_gradients("normal", 2, layout().elements());
+  used.step(gradients);
+  for (int rank = 0; rank < 2; ++rank) {
+    auto state = used.reducer(rank).state();
+    for (ParameterState& of_parameter : state) of_parameter.memory.clear();
+    begun.reducer(rank).load_state(state);
+  }
+  Gradients one = make_gradients("normal", 2, layout().elements(), 2), other = one;
+  begun.step(one);
+  fresh.step(other);
+  EXPECT_EQ(one, other);
+}
+
+// -g is the residual, to which no mean can be added.
+TEST(State, AFailedStepLeavesEf21AsItWas) {
+  Workers workers(layout(), 2, {.compressor = "ef21:density=0.1"});
+  Gradients gradients = make_gradients("normal", 2, layout().elements());
+  workers.step(gradients);
+  const auto before = workers.reducer(0).state();
+  in_parallel(2, [&](int rank, Communicator& communicator) {
+    Gradients own = make_gradients("normal", 2, layout().elements(), 7);
+    auto& gradient = own[static_cast<std::size_t>(rank)];
+    workers.reducer(rank).begin_step();
+    Reduction finite = workers.reducer(rank).reduce(parameters_of(layout(), gradient, 0, 1));
+    run(finite, communicator);
+    if (rank == 1) gradient[layout().offset(1)] = std::nanf("");
+    Reduction failing = workers.reducer(rank).reduce(parameters_of(layout(), gradient, 1));
+    run(failing, communicator);
+    EXPECT_FALSE(workers.reducer(rank).end_step());
+    EXPECT_TRUE(std::isnan(gradient[0]));
+  });
+  const auto after = workers.reducer(0).state();
+  for (std::size_t p = 0; p < after.size(); ++p) {
+    EXPECT_EQ(after[p].residual, before[p].residual);
+    EXPECT_EQ(after[p].memory, before[p].memory);
+  }
+}
+
 TEST(State, LossScalesOfPowersOfTwoDoNotShow) {
   Workers plain(layout(), 3, kOptions), scaled(layout(), 3, kOptions);
   for (unsigned number = 0; number < 4; ++number) {

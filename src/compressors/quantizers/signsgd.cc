@@ -20,7 +20,7 @@
 #include <limits>
 #include <optional>
 
-#include "compressors/shared/momentum.h"
+#include "compressors/shared/element_memory.h"
 #include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
 #include "core/divide.h"
@@ -52,8 +52,9 @@ class SignSgd : public Compressor, private PieceCodec {
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
   bool remembers_elements() const override { return options_.momentum.has_value(); }
+  bool depends_on_scale() const override { return true; }  // the result is +scale or -scale, whatever the values' magnitude
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
-    return options_.momentum ? std::make_unique<Momentum>(parameter.elements()) : nullptr;
+    return options_.momentum ? std::make_unique<ElementMemory>(parameter.elements()) : nullptr;
   }
 
  private:
@@ -85,8 +86,8 @@ class SignSgd : public Compressor, private PieceCodec {
     float largest = magnitudes.largest;
     if (options_.momentum && pass == Pass::kFirst) {
       kernels::multiply(values, 1 - *options_.momentum);
-      kernels::add_scaled(values, Momentum::before(piece), *options_.momentum);
-      std::ranges::copy(values, Momentum::after(piece).begin());
+      kernels::add_scaled(values, ElementMemory::before(piece), *options_.momentum);
+      std::ranges::copy(values, ElementMemory::after(piece).begin());
       largest = kernels::scan(values).largest;
     }
     if (largest == 0) {

@@ -40,6 +40,13 @@ class Compressor {
   // Whether that is something of every element, which then must be the same one in every step: not as a stage.
   virtual bool remembers_elements() const { return false; }
 
+  // Whether a residual is no sum of what was not sent, so that a failed step's mean cannot be added to it: the old one then is always kept.
+  virtual bool keeps_old_residual() const { return false; }
+
+  // Whether values times s give something else than means times s, or what is remembered of a step has its values' magnitude: then a loss
+  // scale is divided out. Else, without feedback, it passes through.
+  virtual bool depends_on_scale() const { return remembers_elements(); }
+
   // Before the first reduction of a step. memories: of all its parameters that have any, in a step of several reductions; else of
   // those at hand; the list may be overwritten. For what is decided over all of them, from what was committed; it is told to memories, and is not part of their state.
   virtual void plan_step(std::span<CompressorMemory*> /*memories*/) const {}

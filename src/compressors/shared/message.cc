@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 
 #include "kernels/committing.h"
 #include "kernels/rows.h"
@@ -47,6 +48,18 @@ kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span
 
 kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values) {
   return read_values(piece.gradient, work.gradient_scale, piece.residual, values);
+}
+
+Work with_gradients(const Work& work, std::span<float> values, Context& context) {
+  const auto pieces = context.scratch().take<Piece>(work.pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Piece& piece = *std::construct_at(&pieces[i], work.pieces[i]);
+    piece.gradient = values.subspan(piece.offset, piece.elements());
+  }
+  Work changed = work;
+  changed.pieces = pieces;
+  changed.gradient_scale = 1;
+  return changed;
 }
 
 CommitRooms::CommitRooms(const Work& work, Context& context) {

@@ -17,6 +17,9 @@ kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span
 // values <- what is to be sent of a piece, gradient plus residual; neither is changed. values may be the piece's next residual.
 kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values);
 
+// A message of the same pieces with other memory in the gradients' place: floats, piece after piece, which no scale is left on.
+Work with_gradients(const Work& work, std::span<float> values, Context& context);
+
 // --- past the commit point
 
 // Where to write a piece's mean and what this worker did not send: where they belong if that is memory of floats, else room in

@@ -8,7 +8,7 @@
 //   v <- v + u
 //   the largest entries of v are sent; there u and v become 0: momentum factor masking
 //
-// v is the residual, and u a memory of its own (momentum.h). What is sent is what topk sends, and so is what is averaged: dgc with
+// v is the residual, and u a memory of its own (element_memory.h). What is sent is what topk sends, and so is what is averaged: dgc with
 // momentum=0 is topk. With reduce=scatter what the second encoding of a mean loses is back in its owner's v, and u stays there. In the
 // first `warmup` steps of a parameter density is no less than 1/4, then 1/16, 1/64, 1/256: each for a quarter of them.
 //
@@ -21,8 +21,8 @@
 #include <cmath>
 #include <memory>
 
+#include "compressors/shared/element_memory.h"
 #include "compressors/shared/message.h"
-#include "compressors/shared/momentum.h"
 #include "compressors/shared/row.h"
 #include "compressors/sparsifiers/density.h"
 #include "compressors/sparsifiers/topk.h"
@@ -45,7 +45,7 @@ class Dgc : public Compressor {
   bool chooses_by_link() const override { return sent_.chooses_by_link(); }
   bool remembers_elements() const override { return true; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
-    return std::make_unique<Momentum>(parameter.elements());
+    return std::make_unique<ElementMemory>(parameter.elements());
   }
   Exchange exchange(Work& work, Context& context) const override;
 
@@ -60,25 +60,20 @@ Exchange Dgc::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
   const double longest = clip_ / std::sqrt(context.world_size());
   const auto sums = context.scratch().take<float>(work.elements);  // u, then its mean
-  const auto pieces = context.scratch().take<Piece>(work.pieces.size());
-  for_each_piece(work, context, [&](const Piece& piece, std::size_t i, std::size_t) {
-    const auto u = sums.subspan(piece.offset, piece.elements()), kept = Momentum::after(piece);
+  for_each_piece(work, context, [&](const Piece& piece, std::size_t, std::size_t) {
+    const auto u = sums.subspan(piece.offset, piece.elements()), kept = ElementMemory::after(piece);
     const kernels::Opened gradient = read_values(piece.gradient, work.gradient_scale, {}, u);
     const double length = clip_ > 0 && gradient.sum.finite ? std::sqrt(kernels::squared_norm(u)) : 0;
     if (length > longest) kernels::multiply(u, static_cast<float>(longest / length));
-    kernels::add_scaled(u, Momentum::before(piece), momentum_);
+    kernels::add_scaled(u, ElementMemory::before(piece), momentum_);
     std::ranges::copy(u, kept.begin());
-    std::construct_at(&pieces[i], piece);
-    pieces[i].gradient = u;
   });
-  Work of_sums = work;
-  of_sums.pieces = pieces;
-  of_sums.gradient_scale = 1;
+  Work of_sums = with_gradients(work, sums, context);
   Exchange sending = sent_.exchange(of_sums, context);
   co_await sending;
   if (context.any_non_finite) co_return;
   for_each_piece(work, context, [&](const Piece& piece, std::size_t, std::size_t) {
-    const auto u = Momentum::after(piece);
+    const auto u = ElementMemory::after(piece);
     for (std::size_t i = 0; i < u.size(); ++i) u[i] = piece.next_residual[i] == 0 ? 0 : u[i];
     store_mean(sums.subspan(piece.offset, piece.elements()), work.gradient_scale, piece.gradient, piece.next_residual);
   });

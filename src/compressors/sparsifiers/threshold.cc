@@ -20,6 +20,7 @@ constexpr std::uint8_t kWireId = 42;
 class Threshold : public ChosenEntries {
  public:
   Threshold(float least, const Options& options) : ChosenEntries(options), least_(least) {}
+  bool depends_on_scale() const override { return true; }
 
  private:
   std::size_t choose(std::span<const float> values, const kernels::Magnitudes& /*magnitudes*/,
