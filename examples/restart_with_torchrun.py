@@ -1,7 +1,10 @@
-"""A training that torchrun starts again after a worker is lost, and that goes on from its last checkpoint.
+"""A training that torchrun starts again after a worker, or a machine with all of its workers, is lost, and that goes on from its last checkpoint.
 
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc-per-node 2 --max-restarts 3 \\
         examples/restart_with_torchrun.py --lose-a-worker-at 25
+
+On several machines, with --nnodes 1:4 --rdzv-backend c10d and the like, those that are left go on: what thinwire remembers of all workers
+loads into another number of them.
 
 Without that variable workers that are started again find the addresses of those that are gone in torchrun's store, and wait for them
 in init_process_group(): with plain DDP as with thinwire.
@@ -22,6 +25,7 @@ options = argparse.ArgumentParser(description="DDP and thinwire under torchrun's
 options.add_argument("--steps", type=int, default=40)
 options.add_argument("--folder", default="out/restart")
 options.add_argument("--lose-a-worker-at", type=int, metavar="STEP", help="the last worker kills itself there, once")
+options.add_argument("--lose-this-machine-at", type=int, metavar="STEP", help="its workers kill torchrun and themselves there")
 options = options.parse_args()
 
 dist.init_process_group("gloo")
@@ -42,6 +46,9 @@ if os.path.exists(file):
 
 for step in range(first, options.steps):
     if step == options.lose_a_worker_at and last and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == options.lose_this_machine_at:
+        os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     inputs = torch.randn(16, 64, generator=torch.Generator().manual_seed(step * 100 + rank))
     loss = nn.functional.mse_loss(model(inputs), inputs.flip(1))

@@ -1,4 +1,4 @@
-"""Hugging Face accelerate: thinwire attaches to the model that prepare() wraps, and saves its state with everything else.
+"""Hugging Face accelerate and thinwire: one line behind prepare(), and save_state() saves what thinwire remembers with everything else.
 
     torchrun --nproc-per-node 2 examples/with_accelerate.py --steps 10 --folder out/accelerate
 """
@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-import thinwire.torch
+import thinwire.accelerate
 
 options = argparse.ArgumentParser(description="accelerate and thinwire.")
 options.add_argument("--steps", type=int, default=10, help="in all, those of earlier runs among them")
@@ -32,9 +32,9 @@ accelerator = Accelerator(cpu=not torch.cuda.is_available())
 torch.manual_seed(0)
 module = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
 model, optimizer = accelerator.prepare(module, torch.optim.SGD(module.parameters(), lr=0.05))
-attachment = thinwire.torch.attach(model, "casq:bits=2")
+attachment = thinwire.accelerate.attach(accelerator, model, "casq:bits=2")
 progress = Progress()
-accelerator.register_for_checkpointing(attachment.all_ranks, progress)
+accelerator.register_for_checkpointing(progress)
 if os.path.exists(options.folder):
     accelerator.load_state(options.folder)
     print(f"rank {accelerator.process_index} resumes at step {progress.step}", flush=True)

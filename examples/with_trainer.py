@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: a callback attaches thinwire, and saves its state beside each of the Trainer's checkpoints.
+"""Hugging Face Trainer and thinwire: one line, and the Trainer's checkpoints hold what thinwire remembers.
 
     torchrun --nproc-per-node 2 examples/with_trainer.py --steps 10 --folder out/trainer
 """
@@ -8,31 +8,10 @@ import os
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-import thinwire.torch
-
-
-class Thinwire(TrainerCallback):
-    """``trainer`` is to be set: it knows the model that DDP wraps."""
-
-    trainer = None
-
-    def on_train_begin(self, args, state, control, **_):
-        self.attachment = thinwire.torch.attach(self.trainer.model_wrapped, "casq:bits=2")
-        if state.global_step > 0:
-            self.attachment.load_state_dict(torch.load(self.file(args, state)))
-            print(f"rank {args.process_index} resumes at step {state.global_step}", flush=True)
-
-    def on_save(self, args, state, control, **_):
-        state_of_all = self.attachment.state_dict(all_ranks=True, to=0)  # on every worker
-        if state.is_world_process_zero:
-            torch.save(state_of_all, self.file(args, state))
-
-    @staticmethod
-    def file(args, state):
-        return f"{args.output_dir}/checkpoint-{state.global_step}/thinwire.pt"
+import thinwire.transformers
 
 
 class Flip(nn.Module):
@@ -53,17 +32,18 @@ def main():
 
     torch.manual_seed(0)
     inputs = torch.randn(640, 64)
-    callback = Thinwire()
-    callback.trainer = Trainer(
+    trainer = Trainer(
         model=Flip(),
         args=TrainingArguments(options.folder, max_steps=options.steps, save_steps=options.steps, per_device_train_batch_size=16,
                                use_cpu=not torch.cuda.is_available(), report_to=[], disable_tqdm=True),
         train_dataset=[{"inputs": each, "labels": each.flip(0)} for each in inputs],
-        callbacks=[callback],
     )
+    thinwire.transformers.attach(trainer, "casq:bits=2")
     last = get_last_checkpoint(options.folder) if os.path.isdir(options.folder) else None
-    result = callback.trainer.train(resume_from_checkpoint=last)
-    print(f"rank {callback.trainer.args.process_index} saved step {result.global_step}, loss {result.training_loss:.4f}", flush=True)
+    if last:
+        print(f"rank {trainer.args.process_index} resumes at step {last.rpartition('-')[2]}", flush=True)
+    result = trainer.train(resume_from_checkpoint=last)
+    print(f"rank {trainer.args.process_index} saved step {result.global_step}, loss {result.training_loss:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,20 +39,20 @@ NAMESPACES = {"mnt": 0x00020000, "net": 0x40000000}  # their flags of setns()
 
 
 @functools.cache
-def preloaded_python():
-    """The command's path."""
-    server = _Server()
+def preloaded_python(*further):
+    """The command's path. further: modules that are imported too."""
+    server = _Server(further)
     atexit.register(server.stop)
     return server.command
 
 
 class _Server:
-    def __init__(self):
+    def __init__(self, further):
         self._folder = tempfile.TemporaryDirectory(prefix="thinwire-python-")
         address, self.command = f"{self._folder.name}/server", f"{self._folder.name}/python"
         Path(self.command).write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", str(CLIENT), address])} "$@"\n')
         os.chmod(self.command, 0o755)
-        command = [sys.executable, __file__, self.command, address]
+        command = [sys.executable, __file__, self.command, address, *further]
         # It ends when its input does, however this process ends.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         if self._process.stdout.readline() != b"ready\n":
@@ -64,9 +64,9 @@ class _Server:
         self._folder.cleanup()
 
 
-def _serve(command, address):
+def _serve(command, address, *further):
     sys.path.pop(0)  # this file's folder, which a fresh interpreter would not look into
-    for module in PRELOADED:
+    for module in [*PRELOADED, *further]:
         importlib.import_module(module)
     gc.freeze()  # or each process's first collection would walk, and so copy, all that it shares with the others
     listening = socket.socket(socket.AF_UNIX)

@@ -2,19 +2,25 @@
 
 import os
 import re
+import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 500  # seconds of an example: its library is imported first, on a busy machine
+
+pytestmark = pytest.mark.timeout(3 * LIMIT)
 
 
 def torchrun(*arguments, workers=2):
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     command = [preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -53,5 +59,31 @@ def test_auto_decides_and_says_so():
 
 def test_a_training_goes_on_when_torchrun_starts_it_again(tmp_path):
     said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25)
+    assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said
+    assert len(re.findall("is done after step 40", said)) == 2
+
+
+def test_a_training_goes_on_with_the_workers_that_are_left(tmp_path):
+    """Of two machines, of two workers and of one, the second is lost."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        endpoint = f"localhost:{free.getsockname()[1]}"
+
+    def machine(workers, conf, *options):
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", workers, "--max-restarts", 3,
+                   "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "test",
+                   "--rdzv-conf", f"{conf},last_call_timeout=10,keep_alive_interval=1",
+                   ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, *options]  # fmt: skip
+        environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        return subprocess.Popen([*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    first, second = machine(2, "is_host=1"), machine(1, "is_host=0", "--lose-this-machine-at", 25)
+    try:
+        said, _ = first.communicate(timeout=LIMIT)
+        assert second.wait(timeout=60) == -signal.SIGKILL, second.stdout.read()
+    finally:
+        first.kill()
+        second.kill()
+    assert first.returncode == 0, said
     assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said
     assert len(re.findall("is done after step 40", said)) == 2

@@ -1,0 +1,1 @@
+"""Hugging Face Trainer, PyTorch Lightning and accelerate with thinwire: python -m bench.trainers."""
