@@ -1,7 +1,8 @@
 """The code of README.md and of the documentation's other pages: commands and Python run, C++ compiles, and specs are specs.
 
 What would take minutes runs shortened, by the options added here. Measurements, and examples that test_examples.py runs, are
-looked up: their options must be in their help. Python that speaks of a ddp_model is a fragment of a training script, and is only compiled.
+looked up: their options must be in their help. Python that speaks of a ddp_model, a trainer or an accelerator is a fragment of a training
+script, and is only compiled.
 """
 
 import functools
@@ -27,8 +28,8 @@ sys.path.insert(0, str(ROOT))
 from bench import text  # noqa: E402
 
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/training/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-LOOKED_UP = re.compile(r"\./|.*-m bench\.|.*examples/(with_fsdp2|local_steps|restart)|mpirun -n 16")
-PROGRAM = re.compile(r"(\./\S+|-m bench\S+|examples/\S+|build/thinwire \w+)(.*)")
+LOOKED_UP = re.compile(r"\./|.*-m bench\.|.*examples/(with_fsdp2|local_steps|restart)|.*scripts/|mpirun -n 16")
+PROGRAM = re.compile(r"(\./\S+|-m bench\S+|examples/\S+|scripts/\S+|build/thinwire \w+)(.*)")
 OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 640",
            "torchrun --nproc-per-node 2 examples/train_language_model.py": " --steps 2 --batch 2 --test-limit 8",
            "torchrun --nproc-per-node 2 examples/train_recommender.py": " --steps 2",
@@ -97,7 +98,7 @@ def test_command(command: str, files: None) -> None:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python(code: str, tmp_path: Path) -> None:
-    if "ddp_model" in code:
+    if re.search("ddp_model|trainer|accelerator", code):
         compile(code, "a page", "exec")
         return
     script = tmp_path / "script.py"
