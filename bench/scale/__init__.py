@@ -1,0 +1,1 @@
+"""`thinwire allreduce` on many simulated ranks: python -m bench.scale."""

@@ -1,0 +1,74 @@
+"""A cluster that SimGrid simulates, and `thinwire allreduce` on it: the real program, of which each rank computes what it would, one after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "build" / "libthinwire_simulated.so"
+# What the ranks' computation takes is measured as they do it here, and is what it takes there.
+_FLOPS = 1e9
+# Of a rate, what TCP over Ethernet leaves: 1,448 of 1,538 bytes.
+_PAYLOAD_SHARE = 1448 / 1538
+_LATENCY = 25e-6  # of a host's link, of which a message crosses two
+_BUCKET = 6_553_600  # elements: 25 MiB, as DDP's
+_WITHIN_HOST = 8e9, 1e-6  # bytes a second and seconds between ranks of a host
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Ranks are numbered host by host."""
+
+    ranks: int
+    ranks_a_host: int
+    bits_per_second: float
+
+    @property
+    def hosts(self) -> int:
+        return self.ranks // self.ranks_a_host
+
+    def platform(self) -> str:
+        within, within_latency = _WITHIN_HOST
+        return f"""<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="cluster" prefix="host" radical="0-{self.hosts - 1}" suffix="" speed="{_FLOPS:.0f}f" core="{self.ranks_a_host}"
+           bw="{self.bits_per_second / 8 * _PAYLOAD_SHARE:.0f}Bps" lat="{_LATENCY}s" sharing_policy="SPLITDUPLEX"
+           loopback_bw="{within:.0f}Bps" loopback_lat="{within_latency}s"/>
+</platform>
+"""
+
+    def host_file(self) -> str:
+        return "".join(f"host{rank // self.ranks_a_host}\n" for rank in range(self.ranks))
+
+    def hosts_option(self) -> str:
+        return ",".join(str(rank // self.ranks_a_host) for rank in range(self.ranks)) if self.ranks_a_host > 1 else "flat"
+
+
+def build() -> None:
+    subprocess.run(["cmake", "--build", "build", "--target", "thinwire_simulated"], cwd=ROOT, check=True, capture_output=True, text=True)
+
+
+def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, two_levels: bool) -> dict:
+    """The tool's report, in simulated seconds."""
+    with tempfile.TemporaryDirectory(prefix="thinwire-scale-") as folder:
+        platform, host_file = Path(folder, "platform.xml"), Path(folder, "hosts")
+        platform.write_text(cluster.platform())
+        host_file.write_text(cluster.host_file())
+        settings = {"smpi/host-speed": f"{_FLOPS:.0f}f", "network/model": "CM02", "network/TCP-gamma": "0", "smpi/os": "0:0:0", "smpi/or": "0:0:0",
+                    "smpi/test": "1e-6", "smpi/finalization-barrier": "yes", "smpi/grow-injected-times": "no", "contexts/stack-size": "1024"}  # fmt: skip
+        options = [f"--cfg={name}:{value}" for name, value in settings.items()]
+        tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--repetitions", str(repetitions), "--json",
+                "--progress", "caller", "--lanes", "1", "--bucket", str(_BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
+        command = ["smpirun", "-np", str(cluster.ranks), "-platform", str(platform), "-hostfile", str(host_file), *options, *tool]
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr[-3000:]}")
+    return json.loads(done.stdout[done.stdout.index("{"):])

@@ -1,0 +1,45 @@
+"""bench.scale: the cluster that it describes; and, where SimGrid was there when thinwire was built, a small simulation."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.scale.__main__ import elements_of  # noqa: E402
+from bench.scale.simulation import LIBRARY, Cluster  # noqa: E402
+
+
+def test_ranks_are_placed_host_by_host():
+    cluster = Cluster(ranks=6, ranks_a_host=3, bits_per_second=1e9)
+    assert cluster.host_file().split() == ["host0"] * 3 + ["host1"] * 3
+    assert cluster.hosts_option() == "0,0,0,1,1,1"
+    assert Cluster(6, 1, 1e9).hosts_option() == "flat"
+
+
+def test_the_platform_has_the_rate_less_headers():
+    described = xml.etree.ElementTree.fromstring(Cluster(8, 2, 1e9).platform().split("\n", 2)[2]).find("cluster").attrib
+    assert described["radical"] == "0-3" and described["core"] == "2"
+    assert 0.93 < 8 * float(described["bw"].removesuffix("Bps")) / 1e9 < 0.95
+
+
+def test_all_ranks_fit_into_memory():
+    assert elements_of(16, 1000) == 1000
+    assert 24 * 1024 * elements_of(1024, 10**9) <= 16 * 2**30 < 24 * 1024 * (elements_of(1024, 10**9) + 1000)
+
+
+def test_a_small_simulation(tmp_path):
+    if not LIBRARY.exists():
+        pytest.skip("SimGrid was not there when thinwire was built")
+    command = [sys.executable, "-m", "bench.scale", "--ranks", "4", "--ranks-a-host", "1,2", "--links", "1gbit", "--elements", "100000", "--repetitions", "1",
+               "--specs", "casq:bits=2,reduce=scatter", "--out", tmp_path / "scale.json"]  # fmt: skip
+    subprocess.run([*map(str, command)], cwd=ROOT, check=True, capture_output=True, timeout=200)
+    flat, hosts = json.loads((tmp_path / "scale.json").read_text())["rows"]
+    by_arithmetic = 2 * 3 / 4 * 100_000 * 32 / (1e9 * 1448 / 1538)
+    assert by_arithmetic < flat["plain_seconds"] < 2 * by_arithmetic
+    assert flat["seconds"] < flat["plain_seconds"] and hosts["traffic_bytes"] < flat["traffic_bytes"]
