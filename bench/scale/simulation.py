@@ -33,13 +33,22 @@ class Cluster:
     def hosts(self) -> int:
         return self.ranks // self.ranks_a_host
 
+    @property
+    def bytes_per_second(self) -> float:
+        """Of a host's link."""
+        return self.bits_per_second / 8 * _PAYLOAD_SHARE
+
+    def ring_seconds(self, elements: int) -> float:
+        """What the bytes alone of a sum of float32 around a ring take, which enters and leaves each host once."""
+        return 2 * (self.ranks - 1) / self.ranks * 4 * elements / self.bytes_per_second
+
     def platform(self) -> str:
         within, within_latency = _WITHIN_HOST
         return f"""<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1">
   <cluster id="cluster" prefix="host" radical="0-{self.hosts - 1}" suffix="" speed="{_FLOPS:.0f}f" core="{self.ranks_a_host}"
-           bw="{self.bits_per_second / 8 * _PAYLOAD_SHARE:.0f}Bps" lat="{_LATENCY}s" sharing_policy="SPLITDUPLEX"
+           bw="{self.bytes_per_second:.0f}Bps" lat="{_LATENCY}s" sharing_policy="SPLITDUPLEX"
            loopback_bw="{within:.0f}Bps" loopback_lat="{within_latency}s"/>
 </platform>
 """
