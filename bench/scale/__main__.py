@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-from bench.scale.simulation import LIBRARY, Cluster, build, run
+from bench.scale.simulation import Cluster, build, run
 from bench.training.network import parse_link
 
 _SPECS = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
@@ -61,12 +62,11 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=3, help="of which the median counts (default 3)")
     parser.add_argument("--out", type=Path, default=Path("out/scale.json"), help="default out/scale.json")
     options = parser.parse_args()
-    if not LIBRARY.exists():
-        try:
-            build()
-        except Exception:
-            print("bench.scale: SimGrid was not there when thinwire was built: install libsimgrid-dev and build again", file=sys.stderr)
-            return 1
+    try:
+        build()
+    except subprocess.CalledProcessError as error:
+        print(f"bench.scale: the simulated tool cannot be built; install libsimgrid-dev, and run scripts/cmake_build.sh release\n{error.stdout}", file=sys.stderr)
+        return 1
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for ranks in map(int, options.ranks.split(",")):
