@@ -17,7 +17,10 @@ NETWORKS = (
 )
 
 # Of the others those that take longest, so that none is begun last.
-LONG = ("test_torch_failures", "test_torch_hosts", "test_torch_fsdp", "test_examples", "test_torch_fsdp_refusals", "test_allreduce", "test_torch_local_steps")
+LONG = (
+    "test_torch_failures", "test_torch_hosts", "test_torch_fsdp", "test_torch_fsdp_steps", "test_examples", "test_trainers", "test_torch_fsdp_refusals",
+    "test_allreduce", "test_torch_local_steps", "test_torch_local_steps_failures",
+)
 
 
 class FilesSideBySide(LoadFileScheduling):

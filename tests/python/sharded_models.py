@@ -1,11 +1,14 @@
 """Models that fully_shard() has prepared, small and of odd sizes, and what tests do with them beside one that is left plain."""
 
+import math
+
 import thinwire.torch
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from worker_pool import pool
 
 WIDTH = 47  # no number of shards divides it
 
@@ -26,6 +29,14 @@ class Network(nn.Module):
         for layer in self.layers:
             values = torch.tanh(layer(values)) * self.scale
         return self.last(values + self.branch(values) if branch else values)
+
+
+def workers(shape):
+    return pool(math.prod(shape))
+
+
+def residuals(attachment):
+    return {name: row["residual"] for name, row in attachment.state_dict(all_ranks=False)["parameters"].items()}
 
 
 def mesh_of(shape):
