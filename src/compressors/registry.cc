@@ -39,8 +39,8 @@
   ROW(sidco)               \
   ROW(signsgd)             \
   ROW(signum)              \
-  ROW(sketchedsgd)         \
   ROW(skcompress)          \
+  ROW(sketchedsgd)         \
   ROW(sparcml)             \
   ROW(sparseloco)          \
   ROW(terngrad)            \

@@ -73,8 +73,8 @@ Row ef21_row() {
   Row row;
   row.info = {.name = "ef21",
               .family = Family::kSparsifiers,
-              .description = "EF21, top-k of what a gradient differs from its estimate, which all workers keep: no residual that grows, "
-                             "and a result that lags behind",
+              .description = "EF21, top-k of differences: the largest entries of what a gradient differs from its estimate, which all "
+                             "workers keep; no residual that grows, and a result that lags behind",
               .bits = "0.41 at 1 %",
               .wire_id = kWireId,
               .wire_version = TopK::kWireVersion,
