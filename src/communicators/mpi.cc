@@ -52,16 +52,17 @@ class MpiMessenger final : public Messenger {
     MPI_Comm_size(channels_.front(), &world_size_);
   }
 
-  // While a worker is expected to send something the communicators stay, so that MPI gives their numbers to no others.
+  // While a worker is expected to send something the communicators stay, so that MPI gives their numbers to no others, who would
+  // receive it. One receive may stand for messages of several workers: that it has been answered by now does not say that they all have.
   // Receives can be cancelled if nothing has come. Sends cannot, and then their memory stays as well.
   ~MpiMessenger() override {
     if (!is_running()) return;
-    std::vector<Finished> ignored;
-    poll(ignored);
     if (requests_.empty()) {
       for (MPI_Comm& channel : channels_) MPI_Comm_free(&channel);
       return;
     }
+    std::vector<Finished> ignored;
+    poll(ignored);
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (operations_[i].receives) MPI_Cancel(&requests_[i]);
     for (int milliseconds = 0; milliseconds < 100 && !requests_.empty(); ++milliseconds) {

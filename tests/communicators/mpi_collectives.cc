@@ -109,6 +109,18 @@ void try_one_thread() {
   }
 }
 
+// One group after the other: what workers of an earlier one say as they leave, at different times, must not come to a later one.
+void try_again_and_again(Progress progress) {
+  for (int round = 0; round < 200; ++round) {
+    const auto lanes = make_mpi_communicators({.timeout = std::chrono::seconds(60), .progress = progress});
+    const int rank = lanes[0]->rank(), workers = lanes[0]->world_size();
+    auto max = values_of(rank, 5);
+    lanes[0]->perform({.kind = CollectiveKind::kMax, .type = ElementType::kInt32, .data = bytes_of(max)});
+    expect(max == values_of(workers - 1, 5), "max of a group among many");
+    if (rank >= 2) std::this_thread::sleep_for(std::chrono::microseconds(500 * (round % 4)));
+  }
+}
+
 }  // namespace
 }  // namespace thinwire
 
@@ -119,6 +131,7 @@ int main(int arguments, char**) {
     {
       const thinwire::MpiEnvironment environment;
       for (int i = 0; i < 3; ++i) one_thread ? thinwire::try_one_thread() : thinwire::try_lanes();
+      thinwire::try_again_and_again(one_thread ? thinwire::Progress::kCaller : thinwire::Progress::kAutomatic);
       if (environment.rank() == 0) std::printf("%d workers: all right\n", environment.world_size());
     }
     if (one_thread) MPI_Finalize();

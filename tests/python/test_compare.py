@@ -40,7 +40,7 @@ def test_every_lossy_compressor_is_there(save, gradient):  # noqa: F811
     result = succeed_in_json("compare", "--input", save(gradient))
     rows = succeed_in_json("compressors")
     wanted = {row["name"] for row in rows if row["sizes"] and not row["lossless"]}
-    assert {row["name"] for row in rows if not row["lossless"]} - wanted == {"dgc", "s2", "signsgd", "signum", "threshold"}
+    assert {row["name"] for row in rows if not row["lossless"]} - wanted == {"dgc", "ef21", "fetchsgd", "s2", "signsgd", "signum", "threshold"}
     assert {name.partition(":")[0] for name in curves(result)} | set(result["left_out"]) == wanted
     assert {"gradiveq", "powersgd"} <= set(result["left_out"])
     assert all(points for points in curves(result).values())
