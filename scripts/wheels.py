@@ -53,7 +53,6 @@ def build(python, folder, out):
     include, library_folder, library = said_by(tools, "-c", OPENBLAS).split()
     environment = {**os.environ, "PATH": f"{tools.parent}{os.pathsep}{os.environ['PATH']}", "LD_LIBRARY_PATH": library_folder}
     settings = {"cmake.define.THINWIRE_CBLAS_INCLUDE": include, "cmake.define.THINWIRE_OPENBLAS_LIBRARY": f"{library_folder}/{library}",
-                "cmake.define.CMAKE_MODULE_LINKER_FLAGS": "-static-libstdc++ -static-libgcc",  # systems may have older ones
                 "build-dir": folder / "build"}  # fmt: skip
     if version_of(python) >= (3, 12):
         settings["wheel.py-api"] = "cp312"

@@ -6,7 +6,7 @@
 //   u <- m u + mean of S(G_i);   e <- e + u;   D <- the k largest estimates of e;   u and e become 0 wherever D is in them
 //
 // D is the result. Published is e <- e - S(D); zeroing what was sent, and u there (momentum factor masking), is what the authors'
-// experiments did. Subtracting estimates whose noise is larger than what they estimate adds that noise to e, and it grows.
+// experiments did. Subtracting estimates whose noise is larger than what they estimate adds that noise to e.
 //
 // Here for each chunk of n entries, k = ceil(density n), with `tables` tables of c = floor(density `sketch` n / (16 tables)) cells of 16
 // floats (kernels/rows.h), whose hashes stay the same in all steps. A chunk for which c = 0, or any with density `sketch` >= 1, travels as it
