@@ -1,4 +1,4 @@
-"""coding=entropy: means are those of codes of fixed length, and bits those of the numbers' empirical entropy."""
+"""coding=entropy, elias: means are those of codes of fixed length, and bits those of the numbers' empirical entropy or of Elias's codewords."""
 
 import numpy
 import pytest
@@ -6,6 +6,7 @@ import thinwire
 
 CHUNK = 32768
 ROWS = [row["name"] for row in thinwire.compressors() if any(p["name"] == "coding" for p in row["parameters"])]
+CODINGS = [*((row, "entropy") for row in ROWS), ("qsgd", "elias")]
 
 
 def test_rows_of_levels_have_it():
@@ -27,8 +28,8 @@ def content(name, elements, seed=3):
 
 
 @pytest.mark.parametrize("reduce", ["gather", "scatter"])
-@pytest.mark.parametrize("row", ROWS)
-def test_means_are_those_of_fixed_lengths(row, reduce):
+@pytest.mark.parametrize("row, coding", CODINGS)
+def test_means_are_those_of_fixed_lengths(row, coding, reduce):
     for name, elements in [
         ("laplace", 70000), ("sparse", 40000), ("constant", 4097), ("zeros", 100), ("outlier", 3000),
         ("laplace", 1), ("laplace", 15), ("laplace", 16), ("laplace", 17), ("laplace", 1023),
@@ -37,7 +38,7 @@ def test_means_are_those_of_fixed_lengths(row, reduce):
         if name == "laplace":
             gradients[1][:] = 0
         fixed, by_length = thinwire.exchange(gradients, f"{row}:reduce={reduce}", seed=8)
-        coded, figures = thinwire.exchange(gradients, f"{row}:reduce={reduce},coding=entropy", seed=8)
+        coded, figures = thinwire.exchange(gradients, f"{row}:reduce={reduce},coding={coding}", seed=8)
         numpy.testing.assert_array_equal(fixed, coded)  # to the bit, but for the signs of zeros
         chunks = -(-elements // CHUNK)
         assert figures["payload_bytes"] <= by_length["payload_bytes"] + 3 * (8 + (1 + 4) * chunks)  # announcements; a kind and a length of each code
@@ -82,6 +83,45 @@ def test_bits_are_the_entropy(spec, head, name):
     assert figures["payload_bytes"] <= fixed["payload_bytes"] + 8 + 5 * chunks
 
 
-def test_what_is_coded_does_not_add_up():
-    with pytest.raises(ValueError, match="coding=entropy does not go with reduce=sum"):
-        thinwire.exchange([content("laplace", 100)] * 2, "qsgd:coding=entropy,reduce=sum")
+def omega(n):
+    """Elias's codeword as his paper has it: binary numbers, each the length of the next one less 1, and a 0."""
+    word = "0"
+    while n > 1:
+        word = f"{n:b}" + word
+        n = len(f"{n:b}") - 1
+    return word
+
+
+def elias_bits(levels):
+    """QSGD's two strings of signed levels: of those that are not 0, with their distances, and of all of them."""
+    sparse, behind = "", 0
+    for place, level in enumerate(levels, start=1):
+        if level:
+            sparse += omega(place - behind) + "s" + omega(abs(level))
+            behind = place
+    sparse += omega(len(levels) + 1 - behind)  # none further
+    dense = "".join(omega(abs(level) + 1) + ("s" if level else "") for level in levels)
+    return min(len(sparse), len(dense))
+
+
+@pytest.mark.parametrize("name", ["laplace", "sparse", "outlier"])
+@pytest.mark.parametrize("options", ["bits=2", "bits=4", "bits=8,norm=l2", "bits=8"])
+def test_bits_are_those_of_elias(options, name):
+    values = content(name, CHUNK + 5000)
+    decoded, figures = thinwire.exchange([values], f"qsgd:bucket=32768,{options},coding=elias", seed=1)
+    fixed, _ = thinwire.exchange([values], f"qsgd:bucket=32768,{options}", seed=1)
+    numpy.testing.assert_array_equal(fixed, decoded)
+    expected = 8 + 12 + 1  # announcement; head; what is used
+    levels_of_sign = 2 ** (int(options[5]) - 1) - 1
+    for first in (0, CHUNK):
+        chunk, given = decoded[first : first + CHUNK].astype(float), values[first : first + CHUNK].astype(float)
+        norm = numpy.sqrt((given**2).sum()) if "l2" in options else numpy.abs(given).max()
+        levels = numpy.rint(chunk / (norm / levels_of_sign)).astype(int).tolist()
+        expected += 4 + 4 + 1 + min(-(-elias_bits(levels) // 8), -(-len(chunk) * int(options[5]) // 8))  # its length, its norm, a kind
+    assert figures["payload_bytes"] == expected
+
+
+@pytest.mark.parametrize("coding", ["entropy", "elias"])
+def test_what_is_coded_does_not_add_up(coding):
+    with pytest.raises(ValueError, match=f"coding={coding} does not go with reduce=sum"):
+        thinwire.exchange([content("laplace", 100)] * 2, f"qsgd:coding={coding},reduce=sum")

@@ -251,7 +251,7 @@ std::optional<ExpectedBytes> expected_bytes(const std::string& spec, std::size_t
   const SpecStage stage = Spec::parse(canonical_spec(spec)).stages.front();
   const auto formula = formulas.find(stage.name);
   const Settings settings(stage);
-  const bool is_coded = settings.has("coding") && settings.text("coding") == "entropy";
+  const bool is_coded = settings.has("coding") && settings.text("coding") != "fixed";
   if (formula == formulas.end() || is_coded) return std::nullopt;
   return formula->second(settings, elements);
 }

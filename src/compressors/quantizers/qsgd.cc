@@ -26,9 +26,9 @@ Qsgd::Qsgd(const Options& options) : options_(options) {
     throw ArgumentError("compressor 'qsgd': bucket=" + std::to_string(options.bucket) +
                         " is not allowed; it takes a multiple of " + std::to_string(kernels::kWordGroup) + " up to " +
                         std::to_string(kChunkElements));
-  if (options.entropy && options.travel == Travel::kSum)
-    throw ArgumentError("compressor 'qsgd': coding=entropy does not go with reduce=sum, as what is coded does not add up; it takes reduce=auto, "
-                        "gather or scatter");
+  if (options.coding != Coding::kFixed && options.travel == Travel::kSum)
+    throw ArgumentError(std::string("compressor 'qsgd': coding=") + (options.coding == Coding::kElias ? "elias" : "entropy") +
+                        " does not go with reduce=sum, as what is coded does not add up; it takes reduce=auto, gather or scatter");
 }
 
 float Qsgd::norm(std::span<const float> bucket) const {
@@ -69,10 +69,10 @@ void Qsgd::for_each_tile(std::span<const float> values, std::span<const float> s
 }
 
 Exchange Qsgd::exchange(Work& work, Context& context) const {
-  const bool sums_best = !work.owners_keep_means && !options_.entropy && sum_sends_less(context.world_size());
+  const bool sums_best = !work.owners_keep_means && options_.coding == Coding::kFixed && sum_sends_less(context.world_size());
   if (options_.travel == Travel::kSum || (options_.travel == Travel::kAuto && sums_best)) return sum_levels(*this, work, context);
   const Reduce reduce = options_.travel == Travel::kScatter ? Reduce::kScatter : Reduce::kGather;
-  if (options_.entropy) return reduce_coded(entropy_, reduce, work, context);
+  if (options_.coding != Coding::kFixed) return reduce_coded(coded_, reduce, work, context);
   return reduce_coded(*this, reduce, work, context);
 }
 

@@ -17,6 +17,8 @@
 // fields of f = bits of 2 W s, floor(32/f) in a word of 32 bits: with feedback 32 bits a chunk more tell whether anybody used it.
 // reduce=auto takes gather or sum, whichever moves fewer bits.
 //
+// coding=elias: numbers of levels as the paper sends them, in Elias's code (shared/elias.h).
+//
 // Memory passes: encode reads the values twice and writes the residual once; decode writes the mean once.
 #pragma once
 
@@ -41,13 +43,13 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
     Norm norm = Norm::kMax;
     Travel travel = Travel::kAuto;
     bool feedback = false;
-    bool entropy = false;  // coding, of what does not travel as sums
+    Coding coding = Coding::kFixed;  // of what does not travel as sums
   };
   // Throws ArgumentError for a bucket of another length, and where what is coded would be summed.
   explicit Qsgd(const Options& options);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(options_.entropy); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(options_.coding != Coding::kFixed); }
   bool serves_owners() const override { return options_.travel != Travel::kSum; }
 
  private:
@@ -97,7 +99,7 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
   kernels::CodedLevels levels_of(std::span<const std::byte> code, std::size_t bucket, std::size_t elements) const;
 
   Options options_;
-  EntropyCodec entropy_{*this};
+  EntropyCodec coded_{*this, options_.coding};
 };
 
 }  // namespace thinwire

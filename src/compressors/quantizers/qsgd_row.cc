@@ -10,6 +10,11 @@ Qsgd::Travel travel_of(const std::string& text) {
   return text == "scatter" ? Qsgd::Travel::kScatter : Qsgd::Travel::kGather;
 }
 
+Coding coding_of(const std::string& text) {
+  if (text == "fixed") return Coding::kFixed;
+  return text == "elias" ? Coding::kElias : Coding::kEntropy;
+}
+
 }  // namespace
 
 Row qsgd_row() {
@@ -29,7 +34,9 @@ Row qsgd_row() {
       whole_number("bucket", "512", 64, kChunkElements, "entries that share a norm, a multiple of 64"),
       choice("norm", {"max", "l2"}, "what the levels are shares of: the bucket's largest magnitude, or its Euclidean norm"),
       feedback("off"),
-      coding(),
+      choice("coding", {"fixed", "entropy", "elias"},
+             "fixed: as many bits for each number of a level; entropy: as many as its frequency in the chunk is worth; elias: Elias's code of levels, or of "
+             "gaps and levels, as published; the latter two in messages of any length"),
       choice("reduce", {"auto", "gather", "scatter", "sum"},
              "gather, scatter: each worker's code is decoded by itself; sum: norms are shared, so that levels "
              "add up in all-reduce; auto: gather or sum, whichever sends less by fixed lengths; what is coded is gathered")};
@@ -39,7 +46,7 @@ Row qsgd_row() {
                                                 .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
                                                 .travel = travel_of(values.choice("reduce")),
                                                 .feedback = values.choice("feedback") == "on",
-                                                .entropy = is_entropy(values)});
+                                                .coding = coding_of(values.choice("coding"))});
   };
   row.claims = [](const SpecValues& values, Claims claims) {
     if (values.choice("reduce") == "sum")
@@ -48,7 +55,7 @@ Row qsgd_row() {
       claims.bits = bits_sent(static_cast<double>(values.integer("bits")) + 32.0 / static_cast<double>(values.integer("bucket")), values.choice("reduce"));
     return claims;
   };
-  row.trials.further = {"bits=2,feedback=on,reduce=scatter", "bits=5,feedback=on,reduce=sum"};
+  row.trials.further = {"bits=2,feedback=on,reduce=scatter", "bits=5,feedback=on,reduce=sum", "bits=3,coding=elias,feedback=on,reduce=scatter"};
   return row;
 }
 

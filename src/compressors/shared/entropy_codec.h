@@ -1,15 +1,9 @@
-// Numbers of levels in as many bits as they are worth: what `coding=entropy` makes of a code of fixed length.
-//
-// Numbers of neighbours are coded as if they were independent, which is what a range coder (range_coder.h) of their frequencies in the chunk
-// takes. Of up to 4 bits several are coded at once, as a byte whose frequency is the product
-// of theirs.
+// Numbers of levels in as many bits as they are worth: what `coding=` makes of a code of fixed length.
 //
 // A code: nothing, if all is zero; else what stands before the packed numbers in the code of fixed length (units, scales), a byte, and
-//   0: the packed numbers, where coding does not make them shorter;
-//   1: frequencies of 2^bits numbers, f of 4096, as Elias's gamma code of f + 1 (its exponent in unary, a 1, its lower bits; least significant
-//      bit first), up to a whole byte; four states of a range coder as u32, and its words to the end. With g numbers to a byte, 4 of 1 and 2 bits, 2 of
-//      3 and 4 bits, 1 of more, the i-th byte of ceil(n/g) has the numbers i, i + ceil(n/g), ..., the first one lowest; what lies beyond n is any.
-// A decoder that ends with other states than it should has still read numbers; one that ends elsewhere in the words refuses.
+//   0: the packed numbers, where nothing else is shorter;
+//   1: coding=entropy: by their frequencies in the chunk, frequency_code.h;
+//   2, 3: coding=elias: levels around a number of theirs that is 0, in Elias's code, elias.h: sparse and dense, the shorter of the two.
 //
 // Passes over memory: none of its own, but over codes in the cache.
 #pragma once
@@ -35,11 +29,13 @@ class NumberedCodec : public PieceCodec {
   friend class EntropyCodec;
 };
 
+enum class Coding : std::uint8_t { kFixed, kEntropy, kElias };
+
 // Pieces must have ForeseenLength for a memory.
 class EntropyCodec : public PieceCodec {
  public:
-  // `fixed` must outlive it.
-  explicit EntropyCodec(const NumberedCodec& fixed) : fixed_(fixed) {}
+  // `fixed` must outlive it. With kElias its numbers are 2^(bits - 1) - 1 + l of levels l.
+  explicit EntropyCodec(const NumberedCodec& fixed, Coding coding = Coding::kEntropy) : fixed_(fixed), coding_(coding) {}
 
   std::uint8_t wire_id() const override { return fixed_.wire_id(); }
   std::uint8_t wire_version() const override { return fixed_.wire_version(); }
@@ -66,6 +62,7 @@ class EntropyCodec : public PieceCodec {
                                      std::span<std::byte> room) const;
 
   const NumberedCodec& fixed_;
+  Coding coding_;
 };
 
 // The common parameter `coding` of such codecs' rows, and what a compressor does with it.
