@@ -21,6 +21,7 @@
 #include "kernels/committing.h"
 #include "kernels/half.h"
 #include "kernels/opening.h"
+#include "kernels/rounding.h"
 #include "kernels/rows.h"
 #include "kernels/selecting.h"
 #include "kernels/statistics.h"
@@ -347,6 +348,27 @@ void time_nth_element(benchmark::State& state) {
 }
 BENCHMARK(time_select_largest)->ArgName("per_mille")->Arg(1)->Arg(10)->Arg(100)->Arg(500);
 BENCHMARK(time_nth_element)->ArgName("per_mille")->Arg(10);
+
+// Rounding at random: its numbers, and codes of 4 bits that they decide on.
+void time_random_words(benchmark::State& state) {
+  std::vector<std::uint32_t> words(kPiece);
+  time_per_float(state, kPiece, [&] {
+    random_words({1, 2, 3, 4}, {5, 6}, words);
+    benchmark::DoNotOptimize(words.data());
+  });
+}
+void time_assign_randomly(benchmark::State& state) {
+  const std::vector<float> values = random_floats(kPiece);
+  std::vector<std::uint32_t> words(kPiece);
+  random_words({1, 2, 3, 4}, {5, 6}, words);
+  std::vector<std::byte> packed(packed_bytes(kPiece, 4));
+  time_per_float(state, kPiece, [&] {
+    assign_randomly(values, 2.0F, whole_numbers(7), 4, words, packed);
+    benchmark::DoNotOptimize(packed.data());
+  });
+}
+BENCHMARK(time_random_words);
+BENCHMARK(time_assign_randomly);
 
 BENCHMARK(time_histogram)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_to_half<to_bf16>)->Name("to_bf16")->Apply(in_memory_and_in_cache);

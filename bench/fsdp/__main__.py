@@ -2,9 +2,10 @@
 reduce-scatter ("none"), and compressed. With --replicas, on a mesh of two dimensions, where thinwire averages between replicas.
 
 Times are medians of the slowest worker's steps: forward and backward pass, gathers of the parameters among them, and the optimizer. MB sent
-is what left worker 0's interface in a step, headers and all.
+is what left worker 0's interface in a step, headers and all, which with --per-host is its host's.
 
     .venv/bin/python -m bench.fsdp --out out/fsdp.json
+    .venv/bin/python -m bench.fsdp --replicas 2 --per-host 2    # each replica within a host
 """
 
 from __future__ import annotations
@@ -31,17 +32,21 @@ def main() -> int:
     if arguments.workers % arguments.replicas:
         print(f"bench.fsdp: --replicas {arguments.replicas}; allowed: what divides the {arguments.workers} workers", file=sys.stderr)
         return 1
+    if arguments.workers % arguments.per_host:
+        print(f"bench.fsdp: --per-host {arguments.per_host}; allowed: what divides the {arguments.workers} workers", file=sys.stderr)
+        return 1
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in arguments.links.split(","):
         link = network.parse_link(name)
         job = {"specs": specs.split_specs(arguments.specs), "elements": arguments.elements, "steps": arguments.steps,
                "replicas": arguments.replicas}
-        with network.Namespaces(arguments.workers, link) as net:
+        with network.Namespaces(arguments.workers, link, arguments.per_host) as net:
             job["interface"] = net.interface
             rows += [{"link": link.name, **row} for row in workers.run(net, "bench.fsdp.worker", job)]
         command = " ".join(["python -m bench.fsdp", *sys.argv[1:]])
-        arguments.out.write_text(json.dumps({"command": command, "workers": arguments.workers, "rows": rows}, indent=1) + "\n")
+        result = {"command": command, "workers": arguments.workers, "per_host": arguments.per_host, "rows": rows}
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     print(table(rows))
     return 0
 
@@ -58,10 +63,11 @@ def table(rows: list[dict]) -> str:
 def _parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="bench.fsdp", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = result.add_argument
-    add("--links", default="1gbit,100mbit", help="rates, both ways for each worker (default 1gbit,100mbit)")
+    add("--links", default="1gbit,100mbit", help="rates, both ways for each namespace (default 1gbit,100mbit)")
     add("--elements", type=int, default=25_000_000, help="parameters of the model, about (default 25000000)")
     add("--workers", type=int, default=4, help="default 4")
     add("--replicas", type=int, default=1, help="1: a mesh of one dimension (default)")
+    add("--per-host", type=int, default=1, metavar="L", help="workers that share a namespace and its link (default 1)")
     add("--steps", type=int, default=5, help="of which the median counts (default 5)")
     add("--specs", default=_SPECS, help=f"what to measure (default {_SPECS})")
     add("--out", type=Path, default=Path("out/fsdp.json"), help="default out/fsdp.json")

@@ -1,5 +1,7 @@
 #include "kernels/rounding.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rounding.cc"
 #include "hwy/foreach_target.h"  // must come before the next two
@@ -34,32 +36,44 @@ HWY_INLINE Product multiply_wide(Vector<Word> x, Word factor) {
 #endif
 }
 
-// The blocks of the counters that begin with first + 16 a + (the lanes of the i-th vector): word b goes to group[16 b + lane].
-HWY_INLINE void make_blocks(std::array<Word, 4> counter, std::array<Word, 2> key, std::size_t i, Word* group) {
-  const auto first = static_cast<Word>(counter[0] + i * kWidth<Word>);
-  Vector<Word> c0 = hn::Iota(kWord, first);
-  Vector<Word> c1 = hn::Set(kWord, counter[1]), c2 = hn::Set(kWord, counter[2]), c3 = hn::Set(kWord, counter[3]);
-  for (int round = 0; round < 10; ++round) {
-    const Product even = multiply_wide(c0, 0xD2511F53U);
-    const Product odd = multiply_wide(c2, 0xCD9E8D57U);
-    c0 = hn::Xor(hn::Xor(odd.high, c1), hn::Set(kWord, key[0]));
-    c2 = hn::Xor(hn::Xor(even.high, c3), hn::Set(kWord, key[1]));
-    c1 = odd.low;
-    c3 = even.low;
-    key = {key[0] + 0x9E3779B9U, key[1] + 0xBB67AE85U};
+// The blocks of 16 counters from `counter` on: word b goes to group[16 b + lane]. Up to two vectors of them take turns, as each round of one waits
+// for itself.
+HWY_INLINE void make_blocks(std::array<Word, 4> counter, std::array<Word, 2> key, Word* group) {
+  constexpr std::size_t kTogether = std::min<std::size_t>(2, kVectors<Word>);
+  for (std::size_t first = 0; first < kVectors<Word>; first += kTogether) {
+    Vector<Word> c0[kTogether], c1[kTogether], c2[kTogether], c3[kTogether];
+    for (std::size_t i = 0; i < kTogether; ++i) {
+      c0[i] = hn::Iota(kWord, static_cast<Word>(counter[0] + (first + i) * kWidth<Word>));
+      c1[i] = hn::Set(kWord, counter[1]);
+      c2[i] = hn::Set(kWord, counter[2]);
+      c3[i] = hn::Set(kWord, counter[3]);
+    }
+    std::array<Word, 2> of_round = key;
+    for (int round = 0; round < 10; ++round) {
+      for (std::size_t i = 0; i < kTogether; ++i) {
+        const Product even = multiply_wide(c0[i], 0xD2511F53U);
+        const Product odd = multiply_wide(c2[i], 0xCD9E8D57U);
+        c0[i] = hn::Xor(odd.high, hn::Xor(c1[i], hn::Set(kWord, of_round[0])));
+        c2[i] = hn::Xor(even.high, hn::Xor(c3[i], hn::Set(kWord, of_round[1])));
+        c1[i] = odd.low;
+        c3[i] = even.low;
+      }
+      of_round = {of_round[0] + 0x9E3779B9U, of_round[1] + 0xBB67AE85U};
+    }
+    for (std::size_t i = 0; i < kTogether; ++i) {
+      store(c0[i], group, first + i);
+      store(c1[i], group + kLanes, first + i);
+      store(c2[i], group + 2 * kLanes, first + i);
+      store(c3[i], group + 3 * kLanes, first + i);
+    }
   }
-  store(c0, group, i);
-  store(c1, group + kLanes, i);
-  store(c2, group + 2 * kLanes, i);
-  store(c3, group + 3 * kLanes, i);
 }
 
 void random_words(std::array<Word, 4> counter, std::array<Word, 2> key, std::span<Word> words) {
-  for (; words.size() >= kWordGroup; words = words.subspan(kWordGroup), counter[0] += kLanes)
-    for (std::size_t i = 0; i < kVectors<Word>; ++i) make_blocks(counter, key, i, words.data());
+  for (; words.size() >= kWordGroup; words = words.subspan(kWordGroup), counter[0] += kLanes) make_blocks(counter, key, words.data());
   if (words.empty()) return;
   Word last[kWordGroup];
-  for (std::size_t i = 0; i < kVectors<Word>; ++i) make_blocks(counter, key, i, last);
+  make_blocks(counter, key, last);
   std::copy_n(last, words.size(), words.data());
 }
 

@@ -1,9 +1,12 @@
 """coding=entropy, elias: means are those of codes of fixed length, and bits those of the numbers' empirical entropy or of Elias's codewords."""
 
+from pathlib import Path
+
 import numpy
 import pytest
 import thinwire
 
+GRADIENTS = Path(__file__).parents[2] / "examples/gradients"
 CHUNK = 32768
 ROWS = [row["name"] for row in thinwire.compressors() if any(p["name"] == "coding" for p in row["parameters"])]
 CODINGS = [*((row, "entropy") for row in ROWS), ("qsgd", "elias")]
@@ -119,6 +122,15 @@ def test_bits_are_those_of_elias(options, name):
         levels = numpy.rint(chunk / (norm / levels_of_sign)).astype(int).tolist()
         expected += 4 + 4 + 1 + min(-(-elias_bits(levels) // 8), -(-len(chunk) * int(options[5]) // 8))  # its length, its norm, a kind
     assert figures["payload_bytes"] == expected
+
+
+@pytest.mark.parametrize("gradient", ["cnn", "lstm"])
+@pytest.mark.parametrize("options", ["bits=2,norm=l2", "bits=4", "bits=4,norm=l2", "bits=8,norm=l2"])
+def test_elias_takes_up_to_a_third_more_than_frequencies_on_real_gradients(gradient, options):
+    """As README says."""
+    values = numpy.load(GRADIENTS / f"{gradient}.npy").astype(numpy.float32).ravel()
+    taken = {coding: thinwire.exchange([values], f"qsgd:{options},coding={coding}", seed=1)[1]["payload_bytes"] for coding in ("entropy", "elias")}
+    assert 0.97 < taken["elias"] / taken["entropy"] < 1.34
 
 
 @pytest.mark.parametrize("coding", ["entropy", "elias"])

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "core/scratch.h"
 #include "kernels/codes.h"
@@ -36,13 +37,15 @@ std::vector<float> thresholds_between(const std::vector<float>& levels) {
 }
 
 double standard_deviation(std::span<const float> values) {
-  double sum = 0, squares = 0;
-  for (const float value : values) {
-    sum += static_cast<double>(value);
-    squares += static_cast<double>(value) * static_cast<double>(value);
-  }
+  constexpr std::size_t kLanes = 8;  // sums that need not wait for each other
+  std::array<double, kLanes> sums{};
+  std::size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += static_cast<double>(values[i + lane]);
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]);
   const auto n = static_cast<double>(values.size());
-  return std::sqrt(std::max(0.0, squares / n - sum / n * (sum / n)));
+  const double mean = std::accumulate(sums.begin(), sums.end(), 0.0) / n;
+  return std::sqrt(std::max(0.0, kernels::squared_norm(values) / n - mean * mean));
 }
 
 double mean_magnitude(std::span<const float> values) {
