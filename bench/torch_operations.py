@@ -71,6 +71,23 @@ def _from_natural(payload: Payload, like: torch.Tensor) -> torch.Tensor:
     return torch.ldexp(signs.to(torch.float32), exponents.to(torch.float32) - 1)
 
 
+def _nuqsgd(x: torch.Tensor, levels: int = 7) -> Payload:
+    rows = x.view(-1, 512)
+    norms = rows.norm(dim=1, keepdim=True)
+    share = rows.abs() / norms
+    mantissa, exponent = torch.frexp(share)
+    least = 2.0 ** (1 - levels)
+    up = torch.rand_like(share) < torch.where(share < least, share / least, 2 * mantissa - 1)
+    number = torch.where(share < least, up, (exponent + (levels - 1) + up).clamp(max=levels))
+    return (number * rows.sign()).to(torch.int8), norms
+
+
+def _from_nuqsgd(payload: Payload, like: torch.Tensor, levels: int = 7) -> torch.Tensor:
+    numbers, norms = payload
+    number = numbers.to(torch.float32)
+    return (torch.where(number == 0, 0, torch.exp2(number.abs() - levels)) * number.sign() * norms).view_as(like)
+
+
 def _dorefa(x: torch.Tensor, steps: int = 15) -> Payload:
     rows = x.view(-1, _CHUNK)
     largest = rows.abs().amax(1, keepdim=True)
@@ -92,6 +109,21 @@ def _fp8(x: torch.Tensor) -> Payload:
     rows = x.view(-1, _CHUNK)
     units = rows.abs().amax(1, keepdim=True) / 448
     return (rows / units).to(torch.float8_e4m3fn), units
+
+
+_FP4 = torch.tensor([-6.0, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6])
+_FP4_BOUNDS = (_FP4[1:] + _FP4[:-1]) / 2
+
+
+def _mxfp4(x: torch.Tensor) -> Payload:
+    rows = x.view(-1, 32)
+    units = torch.exp2(torch.frexp(rows.abs().amax(1, keepdim=True))[1] - 3.0)
+    return torch.bucketize(rows / units, _FP4_BOUNDS).to(torch.uint8), units
+
+
+def _from_mxfp4(payload: Payload, like: torch.Tensor) -> torch.Tensor:
+    codes, units = payload
+    return (_FP4[codes.to(torch.int32)] * units).view_as(like)
 
 
 def _efsign(x: torch.Tensor) -> Payload:
@@ -174,9 +206,11 @@ ALL = (
     Operations("qsgd:bits=4,reduce=gather", _qsgd, _by_rows),
     Operations("terngrad", _terngrad, _by_rows),
     Operations("natural", _natural, _from_natural),
+    Operations("nuqsgd:bits=4", _nuqsgd, _from_nuqsgd),
     Operations("dorefa:bits=4", _dorefa, _from_dorefa),
     Operations("int:bits=8", _int8, _by_rows),
     Operations("fp8", _fp8, _by_rows),
+    Operations("mxfp4", _mxfp4, _from_mxfp4),
     Operations("efsign", _efsign, _from_efsign),
     Operations("onebit", _onebit, _from_onebit),
     Operations("eden:bits=2", _eden, _from_eden),
@@ -216,11 +250,16 @@ def measured(operations: Operations, gradient: torch.Tensor, repetitions: int) -
     }  # fmt: skip
 
 
+def ratio(row: dict) -> float:
+    """Of the seconds that encoding and decoding take together."""
+    return (1 / row["torch_encode_gbs"] + 1 / row["torch_decode_gbs"]) / (1 / row["encode_gbs"] + 1 / row["decode_gbs"])
+
+
 def table(rows: list[dict]) -> str:
-    lines = [f"{'GB of float32 a second, one core':28} {'encode':>9} {'in torch':>9} {'ratio':>7}    {'decode':>9} {'in torch':>9} {'ratio':>7}"]
+    lines = [f"{'GB of float32 a second, one core':32} {'encode':>8} {'in torch':>9} {'ratio':>7}  {'decode':>8} {'in torch':>9} {'ratio':>7} {'both':>7}"]
     for row in rows:
-        cells = [f"{row[f'{what}_gbs']:9.2f} {row[f'torch_{what}_gbs']:9.2f} {row[f'{what}_gbs'] / row[f'torch_{what}_gbs']:6.1f}x" for what in ("encode", "decode")]
-        lines.append(f"{row['spec']:32} " + "    ".join(cells))
+        cells = [f"{row[f'{what}_gbs']:8.2f} {row[f'torch_{what}_gbs']:9.2f} {row[f'{what}_gbs'] / row[f'torch_{what}_gbs']:6.1f}x" for what in ("encode", "decode")]
+        lines.append(f"{row['spec']:32} {'  '.join(cells)} {ratio(row):6.1f}x")
     return "\n".join(lines)
 
 

@@ -103,10 +103,39 @@ class AssigningFloatsRandomly {
   Vector<Index> first_, count_;
 };
 
+// The same of whole numbers, which are simpler: the one below, and the share of the way to the next one.
+template <std::size_t kBits>
+class AssigningWholeNumbersRandomly {
+ public:
+  HWY_INLINE AssigningWholeNumbersRandomly(float scale, int count)
+      : scale_(hn::Set(kFloat, scale)), outermost_(hn::Set(kFloat, static_cast<float>(count))), count_(hn::Set(kIndex, count)) {}
+
+  HWY_INLINE void operator()(const float* values, const std::uint32_t* words, std::byte* planes) const {
+    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), hn::ShiftRight<8>(load(words, i))); }, planes);
+  }
+
+ private:
+  static constexpr Tag<float> kFloat{};
+
+  HWY_INLINE Vector<Index> code_of(Vector<float> value, Vector<std::uint32_t> drawn) const {
+    const Vector<float> x = hn::Max(hn::Min(hn::Mul(value, scale_), outermost_), hn::Neg(outermost_)), below = hn::Floor(x);
+    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, drawn)), hn::Set(kFloat, 1.0F / (1 << 24)));
+    const Vector<Index> up = hn::VecFromMask(kIndex, hn::RebindMask(kIndex, hn::Lt(uniform, hn::Sub(x, below))));  // true is -1
+    return hn::Sub(hn::Add(hn::ConvertTo(kIndex, below), count_), up);
+  }
+
+  Vector<float> scale_, outermost_;
+  Vector<Index> count_;
+};
+
 void assign_floats_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits,
                             std::span<const std::uint32_t> words, std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    for_each_group(values.size(), AssigningFloatsRandomly<constant()>(scale, floats), Column(values), Column(words), CodesToPack<constant()>(packed));
+    const auto each = [&](const auto& assigning) HWY_ATTR {
+      for_each_group(values.size(), assigning, Column(values), Column(words), CodesToPack<constant()>(packed));
+    };
+    if (floats == whole_numbers(floats.count)) each(AssigningWholeNumbersRandomly<constant()>(scale, floats.count));
+    else each(AssigningFloatsRandomly<constant()>(scale, floats));
   });
 }
 

@@ -38,6 +38,7 @@ struct FewBitFloats {
   int mantissa_bits = 1;   // 1 to 22; to round at random also 0, which leaves powers of two
   int least_exponent = 0;  // of floats that are not denormal; from -100, to round at random from -126, to 100
   int count = 0;           // of either sign, so that there are 2 count + 1 in all
+  bool operator==(const FewBitFloats&) const = default;
 };
 inline constexpr FewBitFloats whole_numbers(int largest) { return {22, 22, largest}; }
 
