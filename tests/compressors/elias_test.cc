@@ -77,11 +77,10 @@ TEST_P(Forms, WhatIsNoStringIsRefused) {
   EXPECT_THROW(read(good, GetParam(), 200), PayloadError);
   EXPECT_THROW(read(good, GetParam(), 100, 3), PayloadError);  // levels beyond 3
   const std::size_t bits = elias_bits({numbers, kZero}, GetParam());
-  if (bits % 8 != 0) {
-    auto filled = good;
-    filled[bits / 8] |= std::byte{0x80};
-    EXPECT_THROW(read(filled, GetParam(), 100), PayloadError);
-  }
+  ASSERT_NE(bits % 8, 0U);
+  auto filled = good;
+  filled[bits / 8] |= std::byte{0x80};
+  EXPECT_THROW(read(filled, GetParam(), 100), PayloadError);
   const std::vector<std::byte> ones(20 + kEliasReadsBeyond, std::byte{0xff});
   EXPECT_THROW(read(ones, GetParam(), 100), PayloadError);
 }

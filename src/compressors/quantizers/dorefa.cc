@@ -14,7 +14,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
   std::vector<float> levels;
   for (int i = 0; i <= steps; ++i) levels.push_back(static_cast<float>(2 * i - steps));
   return std::make_unique<Levels>(Levels::Options{
-      .name = "dorefa", .wire_id = kWireId, .levels = levels, .rounding = Rounding::kRandom, .entropy = is_entropy(values),
+      .name = "dorefa", .wire_id = kWireId, .levels = levels, .rounding = Rounding::kRandom, .coding = coding_of(values),
       .reduce = reduce_of(values.choice("reduce"))});
 }
 

@@ -40,7 +40,7 @@ constexpr std::array<std::array<float, 1 << (kMostBits - 1)>, kMostBits> kCentro
 
 class Eden : public Compressor, private NumberedCodec {
  public:
-  Eden(int bits, bool feedback, bool entropy, Reduce reduce) : bits_(bits), feedback_(feedback), is_entropy_(entropy), reduce_(reduce) {
+  Eden(int bits, bool feedback, Coding coding, Reduce reduce) : bits_(bits), feedback_(feedback), coding_(coding), reduce_(reduce) {
     const auto& positive = kCentroids[static_cast<std::size_t>(bits - 1)];
     const std::size_t half = std::size_t{1} << (bits - 1);
     for (std::size_t i = 0; i < half; ++i) {
@@ -49,10 +49,10 @@ class Eden : public Compressor, private NumberedCodec {
     }
   }
   Exchange exchange(Work& work, Context& context) const override {
-    if (is_entropy_) return reduce_coded(entropy_, reduce_, work, context);
+    if (coding_ != Coding::kFixed) return reduce_coded(coded_, reduce_, work, context);
     return reduce_coded(*this, reduce_, work, context);
   }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(is_entropy_); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of(coding_); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
 
@@ -167,15 +167,16 @@ class Eden : public Compressor, private NumberedCodec {
   }
 
   int bits_;
-  bool feedback_, is_entropy_;
+  bool feedback_;
+  Coding coding_;
   Reduce reduce_;
-  EntropyCodec entropy_{*this};
+  EntropyCodec coded_{*this, coding_};
   std::array<float, 1 << kMostBits> centroids_{};  // 2^bits, ascending
 };
 
 MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
   const auto bits = static_cast<int>(values.integer("bits"));
-  return std::make_unique<Eden>(bits, values.choice("feedback") == "on", is_entropy(values), reduce_of(values.choice("reduce")));
+  return std::make_unique<Eden>(bits, values.choice("feedback") == "on", coding_of(values), reduce_of(values.choice("reduce")));
 }
 
 Claims claims(const SpecValues& values, Claims claims) {

@@ -154,7 +154,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
                                                   .levels = std::vector<float>(std::size_t{1} << values.integer("bits"), 1.0f),
                                                   .fit = kKind.fit,
                                                   .rounding = Rounding::kRandom,
-                                                  .entropy = is_entropy(values),
+                                                  .coding = coding_of(values),
                                                   .reduce = reduce_of(values.choice("reduce"))});
 }
 

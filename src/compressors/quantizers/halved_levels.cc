@@ -43,7 +43,7 @@ MadeCompressor make(const SpecValues& values, MadeCompressor /*next*/) {
                                                   .norm = kKind.norm,
                                                   .bucket = static_cast<std::size_t>(values.integer("bucket")),
                                                   .rounding = Rounding::kRandom,
-                                                  .entropy = is_entropy(values),
+                                                  .coding = coding_of(values),
                                                   .reduce = reduce_of(values.choice("reduce"))});
 }
 

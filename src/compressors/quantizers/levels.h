@@ -53,17 +53,17 @@ class Levels : public Compressor, protected NumberedCodec {
     Rounding rounding = Rounding::kNearest;
     bool shrinks = false;  // fitted levels are sent times E/(E + V), E the values' energy and V their variance by rounding
     double clip = 0;  // values beyond so many standard deviations of their bucket are cut off; 0: none
-    bool entropy = false;  // coding
+    Coding coding = Coding::kFixed;
     Reduce reduce = Reduce::kGather;
   };
   explicit Levels(const Options& options);
 
   static constexpr std::uint8_t kWireVersion = 1;
   Exchange exchange(Work& work, Context& context) const override {
-    if (options_.entropy) return reduce_coded(entropy_, options_.reduce, work, context);
+    if (options_.coding != Coding::kFixed) return reduce_coded(coded_, options_.reduce, work, context);
     return reduce_coded(*this, options_.reduce, work, context);
   }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(options_.entropy); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of(options_.coding); }
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
 
@@ -101,7 +101,7 @@ class Levels : public Compressor, protected NumberedCodec {
   static void write_entries(std::span<const float> levels, float unit, float weight, std::span<float> entries);
 
   Options options_;
-  EntropyCodec entropy_{*this};
+  EntropyCodec coded_{*this, options_.coding};
   int bits_;
   float outermost_;
   std::vector<float> table_;       // levels, the last one repeated up to 2^bits

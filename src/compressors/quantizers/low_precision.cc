@@ -39,7 +39,7 @@ MadeCompressor made(const char* name, std::uint8_t wire_id, const FewBitFloats& 
                                                   .floats = floats,
                                                   .norm = norm,
                                                   .bucket = static_cast<std::size_t>(values.integer("bucket")),
-                                                  .entropy = is_entropy(values),
+                                                  .coding = coding_of(values),
                                                   .reduce = reduce_of(values.choice("reduce"))});
 }
 

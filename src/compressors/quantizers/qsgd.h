@@ -49,7 +49,7 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
   explicit Qsgd(const Options& options);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of_coding(options_.coding != Coding::kFixed); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of(options_.coding); }
   bool serves_owners() const override { return options_.travel != Travel::kSum; }
 
  private:

@@ -10,11 +10,6 @@ Qsgd::Travel travel_of(const std::string& text) {
   return text == "scatter" ? Qsgd::Travel::kScatter : Qsgd::Travel::kGather;
 }
 
-Coding coding_of(const std::string& text) {
-  if (text == "fixed") return Coding::kFixed;
-  return text == "elias" ? Coding::kElias : Coding::kEntropy;
-}
-
 }  // namespace
 
 Row qsgd_row() {
@@ -46,7 +41,7 @@ Row qsgd_row() {
                                                 .norm = values.choice("norm") == "l2" ? Qsgd::Norm::kL2 : Qsgd::Norm::kMax,
                                                 .travel = travel_of(values.choice("reduce")),
                                                 .feedback = values.choice("feedback") == "on",
-                                                .coding = coding_of(values.choice("coding"))});
+                                                .coding = coding_of(values)});
   };
   row.claims = [](const SpecValues& values, Claims claims) {
     if (values.choice("reduce") == "sum")

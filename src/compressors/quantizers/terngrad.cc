@@ -27,7 +27,7 @@ Row terngrad_row() {
                                                     .floats = kernels::whole_numbers(1),
                                                     .rounding = Rounding::kRandom,
                                                     .clip = values.real("clip"),
-                                                    .entropy = is_entropy(values),
+                                                    .coding = coding_of(values),
                                                     .reduce = reduce_of(values.choice("reduce"))});
   };
   row.claims = [](const SpecValues& values, Claims claims) {

@@ -132,4 +132,10 @@ SpecParameter coding() {
                 "fixed: as many bits for each number of a level; entropy: as many as its frequency in the chunk is worth, in messages of any length");
 }
 
+Coding coding_of(const SpecValues& values) {
+  const std::string& text = values.choice("coding");
+  if (text == "fixed") return Coding::kFixed;
+  return text == "elias" ? Coding::kElias : Coding::kEntropy;
+}
+
 }  // namespace thinwire

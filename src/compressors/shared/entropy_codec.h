@@ -35,7 +35,7 @@ enum class Coding : std::uint8_t { kFixed, kEntropy, kElias };
 class EntropyCodec : public PieceCodec {
  public:
   // `fixed` must outlive it. With kElias its numbers are 2^(bits - 1) - 1 + l of levels l.
-  explicit EntropyCodec(const NumberedCodec& fixed, Coding coding = Coding::kEntropy) : fixed_(fixed), coding_(coding) {}
+  EntropyCodec(const NumberedCodec& fixed, Coding coding) : fixed_(fixed), coding_(coding) {}
 
   std::uint8_t wire_id() const override { return fixed_.wire_id(); }
   std::uint8_t wire_version() const override { return fixed_.wire_version(); }
@@ -67,7 +67,9 @@ class EntropyCodec : public PieceCodec {
 
 // The common parameter `coding` of such codecs' rows, and what a compressor does with it.
 SpecParameter coding();
-inline bool is_entropy(const SpecValues& values) { return values.choice("coding") == "entropy"; }
-inline std::unique_ptr<CompressorMemory> memory_of_coding(bool entropy) { return entropy ? std::make_unique<ForeseenLength>() : nullptr; }
+Coding coding_of(const SpecValues& values);
+inline std::unique_ptr<CompressorMemory> memory_of(Coding coding) {
+  return coding == Coding::kFixed ? nullptr : std::make_unique<ForeseenLength>();
+}
 
 }  // namespace thinwire
