@@ -29,12 +29,10 @@ def main() -> int:
     except network.NetworkError as error:
         print(f"bench.fsdp: {error}", file=sys.stderr)
         return 1
-    if arguments.workers % arguments.replicas:
-        print(f"bench.fsdp: --replicas {arguments.replicas}; allowed: what divides the {arguments.workers} workers", file=sys.stderr)
-        return 1
-    if arguments.workers % arguments.per_host:
-        print(f"bench.fsdp: --per-host {arguments.per_host}; allowed: what divides the {arguments.workers} workers", file=sys.stderr)
-        return 1
+    for option, parts in (("--replicas", arguments.replicas), ("--per-host", arguments.per_host)):
+        if parts < 1 or arguments.workers % parts:
+            print(f"bench.fsdp: {option} {parts}; allowed: what divides the {arguments.workers} workers", file=sys.stderr)
+            return 1
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in arguments.links.split(","):

@@ -24,11 +24,11 @@ def test_table():
 
 
 @needs_namespaces
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_small_run(tmp_path, replicas):
+@pytest.mark.parametrize("replicas, per_host", [(1, 1), (2, 1), (2, 2)])
+def test_a_small_run(tmp_path, replicas, per_host):
     out = tmp_path / "fsdp.json"
     command = [preloaded_python(), "-m", "bench.fsdp", "--links", "1gbit", "--elements", "400000", "--steps", "2", "--replicas", str(replicas),
-               "--specs", "plain;none;casq:bits=2", "--out", str(out)]
+               "--per-host", str(per_host), "--specs", "plain;none;casq:bits=2", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     sent = {row["compressor"]: row["wire_bytes"] for row in json.loads(out.read_text())["rows"]}
@@ -37,5 +37,14 @@ def test_a_small_run(tmp_path, replicas):
     if replicas == 1:  # Gloo's reduce-scatter is an all-reduce, which sends twice as much
         assert sent["plain"] - sent["none"] == pytest.approx(0.75 * size, rel=0.2)
         assert sent["none"] - sent["casq:bits=2"] == pytest.approx(0.75 * size * 15 / 16, rel=0.2)
-    else:  # between two replicas of two shards, of all-reduces of shards
-        assert sent["none"] - sent["casq:bits=2"] == pytest.approx(0.5 * size * 15 / 16, rel=0.2)
+    else:  # between two replicas of two shards, of all-reduces of shards: of one of them, or of a host's two
+        assert sent["none"] - sent["casq:bits=2"] == pytest.approx(per_host * 0.5 * size * 15 / 16, rel=0.2)
+    if per_host > 1:  # parameters and shards stay within it
+        assert sent["plain"] < 1.2 * size
+
+
+@needs_namespaces
+@pytest.mark.parametrize("option", ["--replicas", "--per-host"])
+def test_what_does_not_divide_the_workers_is_refused(option):
+    done = subprocess.run([preloaded_python(), "-m", "bench.fsdp", option, "3"], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and f"{option} 3; allowed: what divides the 4 workers" in done.stderr
