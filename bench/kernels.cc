@@ -357,17 +357,25 @@ void time_random_words(benchmark::State& state) {
     benchmark::DoNotOptimize(words.data());
   });
 }
+void time_rounding_words(benchmark::State& state) {
+  std::vector<std::uint32_t> words(kPiece);
+  time_per_float(state, kPiece, [&] {
+    rounding_words({1, 2, 3, 4}, {5, 6}, 0, words);
+    benchmark::DoNotOptimize(words.data());
+  });
+}
 void time_assign_randomly(benchmark::State& state) {
   const std::vector<float> values = random_floats(kPiece);
   std::vector<std::uint32_t> words(kPiece);
   random_words({1, 2, 3, 4}, {5, 6}, words);
   std::vector<std::byte> packed(packed_bytes(kPiece, 4));
   time_per_float(state, kPiece, [&] {
-    assign_randomly(values, 2.0F, whole_numbers(7), 4, words, packed);
+    assign_randomly(values, EvenLevels{14, 2.0F}, 4, words, packed);
     benchmark::DoNotOptimize(packed.data());
   });
 }
 BENCHMARK(time_random_words);
+BENCHMARK(time_rounding_words);
 BENCHMARK(time_assign_randomly);
 
 BENCHMARK(time_histogram)->Apply(in_memory_and_in_cache);

@@ -59,9 +59,8 @@ class AssigningFloats {
 template <std::size_t kBits>
 class AssigningFloatsRandomly {
  public:
-  HWY_INLINE AssigningFloatsRandomly(float scale, const FewBitFloats& floats)
-      : scale_(hn::Set(kFloat, scale)),
-        normal_(hn::Set(kFloat, std::ldexp(1.0F, floats.least_exponent))),
+  HWY_INLINE explicit AssigningFloatsRandomly(const FewBitFloats& floats)
+      : normal_(hn::Set(kFloat, std::ldexp(1.0F, floats.least_exponent))),
         inverse_least_(hn::Set(kFloat, std::ldexp(1.0F, floats.mantissa_bits - floats.least_exponent))),
         shift_(kFloatMantissa - floats.mantissa_bits),
         rest_(hn::Set(kIndex, (Index{1} << shift_) - 1)),
@@ -76,8 +75,8 @@ class AssigningFloatsRandomly {
  private:
   static constexpr Tag<float> kFloat{};
 
-  HWY_INLINE Vector<Index> code_of(Vector<float> value, Vector<std::uint32_t> drawn) const {
-    const Vector<float> x = hn::Mul(value, scale_), magnitude = hn::Abs(x);
+  HWY_INLINE Vector<Index> code_of(Vector<float> x, Vector<std::uint32_t> drawn) const {
+    const Vector<float> magnitude = hn::Abs(x);
     const Vector<float> multiple = hn::Mul(magnitude, inverse_least_), whole = hn::Floor(multiple);
     const Vector<Index> bits = hn::BitCast(kIndex, magnitude);
     const Vector<float> rest = hn::Mul(hn::ConvertTo(kFloat, hn::And(bits, rest_)), share_of_rest_);
@@ -96,46 +95,17 @@ class AssigningFloatsRandomly {
     return hn::Add(count_, hn::Sub(hn::Xor(number, sign), sign));
   }
 
-  Vector<float> scale_, normal_, inverse_least_;
+  Vector<float> normal_, inverse_least_;
   int shift_;
   Vector<Index> rest_;
   Vector<float> share_of_rest_;
   Vector<Index> first_, count_;
 };
 
-// The same of whole numbers, which are simpler: the one below, and the share of the way to the next one.
-template <std::size_t kBits>
-class AssigningWholeNumbersRandomly {
- public:
-  HWY_INLINE AssigningWholeNumbersRandomly(float scale, int count)
-      : scale_(hn::Set(kFloat, scale)), outermost_(hn::Set(kFloat, static_cast<float>(count))), count_(hn::Set(kIndex, count)) {}
-
-  HWY_INLINE void operator()(const float* values, const std::uint32_t* words, std::byte* planes) const {
-    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), hn::ShiftRight<8>(load(words, i))); }, planes);
-  }
-
- private:
-  static constexpr Tag<float> kFloat{};
-
-  HWY_INLINE Vector<Index> code_of(Vector<float> value, Vector<std::uint32_t> drawn) const {
-    const Vector<float> x = hn::Max(hn::Min(hn::Mul(value, scale_), outermost_), hn::Neg(outermost_)), below = hn::Floor(x);
-    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, drawn)), hn::Set(kFloat, 1.0F / (1 << 24)));
-    const Vector<Index> up = hn::VecFromMask(kIndex, hn::RebindMask(kIndex, hn::Lt(uniform, hn::Sub(x, below))));  // true is -1
-    return hn::Sub(hn::Add(hn::ConvertTo(kIndex, below), count_), up);
-  }
-
-  Vector<float> scale_, outermost_;
-  Vector<Index> count_;
-};
-
-void assign_floats_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits,
-                            std::span<const std::uint32_t> words, std::span<std::byte> packed) {
+void assign_floats_randomly(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
+                            std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    const auto each = [&](const auto& assigning) HWY_ATTR {
-      for_each_group(values.size(), assigning, Column(values), Column(words), CodesToPack<constant()>(packed));
-    };
-    if (floats == whole_numbers(floats.count)) each(AssigningWholeNumbersRandomly<constant()>(scale, floats.count));
-    else each(AssigningFloatsRandomly<constant()>(scale, floats));
+    for_each_group(values.size(), AssigningFloatsRandomly<constant()>(floats), Column(values), Column(words), CodesToPack<constant()>(packed));
   });
 }
 
@@ -159,9 +129,9 @@ HWY_EXPORT(assign_floats_randomly);
 void assign(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(assign_floats)(values, floats, bits, packed);
 }
-void assign_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
+void assign_randomly(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed) {
-  HWY_DYNAMIC_DISPATCH(assign_floats_randomly)(values, scale, floats, bits, words, packed);
+  HWY_DYNAMIC_DISPATCH(assign_floats_randomly)(values, floats, bits, words, packed);
 }
 
 }  // namespace thinwire::kernels

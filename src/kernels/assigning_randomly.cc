@@ -66,6 +66,40 @@ class AssigningRandomly {
   Table<kBits> levels_, starts_, inverse_gaps_;
 };
 
+// In fixed point: what is drawn is added to the share of the way to the next level, and carries.
+template <std::size_t kBits>
+class AssigningEvenlyRandomly {
+ public:
+  HWY_INLINE explicit AssigningEvenlyRandomly(const EvenLevels& levels)
+      : inverse_step_(hn::Set(kFloat, levels.inverse_step)),
+        outermost_(hn::Set(kFloat, 0.5F * static_cast<float>(levels.largest))),
+        most_drawn_(hn::Set(kIndex, (levels.largest << (kShareBits - 1)) + (1 << kShareBits) - 1)) {}
+
+  HWY_INLINE void operator()(const float* values, const Word* words, std::byte* planes) const {
+    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), load(words, i)); }, planes);
+  }
+
+ private:
+  static constexpr Tag<float> kFloat{};
+  static constexpr int kShareBits = 30 - static_cast<int>(kBits);
+
+  HWY_INLINE Vector<Index> code_of(Vector<float> value, Vector<Word> word) const {
+    const Vector<float> x = hn::Max(hn::Min(hn::Mul(value, inverse_step_), outermost_), hn::Neg(outermost_));
+    const Vector<Index> fixed = hn::NearestInt(hn::Mul(x, hn::Set(kFloat, static_cast<float>(1 << kShareBits))));
+    const Vector<Index> drawn = hn::BitCast(kIndex, hn::ShiftRight<32 - kShareBits>(word));
+    return hn::ShiftRight<kShareBits>(hn::Sub(hn::Add(fixed, most_drawn_), drawn));
+  }
+
+  Vector<float> inverse_step_, outermost_;
+  Vector<Index> most_drawn_;  // and where fixed point begins
+};
+
+void assign_evenly(std::span<const float> values, const EvenLevels& levels, int bits, std::span<const Word> words, std::span<std::byte> packed) {
+  with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
+    for_each_group(values.size(), AssigningEvenlyRandomly<constant()>(levels), Column(values), Column(words), CodesToPack<constant()>(packed));
+  });
+}
+
 void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const Word> words,
                      std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
@@ -83,10 +117,15 @@ HWY_AFTER_NAMESPACE();
 namespace thinwire::kernels {
 
 HWY_EXPORT(assign_randomly);
+HWY_EXPORT(assign_evenly);
 
 void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed) {
   HWY_DYNAMIC_DISPATCH(assign_randomly)(values, levels, bits, words, packed);
+}
+void assign_randomly(std::span<const float> values, const EvenLevels& levels, int bits, std::span<const std::uint32_t> words,
+                     std::span<std::byte> packed) {
+  HWY_DYNAMIC_DISPATCH(assign_evenly)(values, levels, bits, words, packed);
 }
 
 }  // namespace thinwire::kernels

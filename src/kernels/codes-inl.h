@@ -123,6 +123,25 @@ HWY_INLINE auto with_constant_bits(int bits, const Function& function) {
   return function(std::integral_constant<std::size_t, kMost>());
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Two matrices of 8 x 8 bits, whose rows are bytes.
+constexpr hn::Repartition<std::uint64_t, Tag<std::uint8_t>> kMatrix{};
+using Matrix = hn::Vec<decltype(kMatrix)>;
+
+template <int kDistance>
+HWY_INLINE Matrix exchanged(Matrix x, std::uint64_t above) {
+  const Matrix differing = hn::And(hn::Xor(x, hn::ShiftRight<kDistance>(x)), hn::Set(kMatrix, above));
+  return hn::Xor(hn::Xor(x, differing), hn::ShiftLeft<kDistance>(differing));
+}
+// Blocks of one, two and four bits a side change places with those across the diagonal.
+HWY_INLINE Matrix transposed(Matrix x) {
+  return exchanged<28>(exchanged<14>(exchanged<7>(x, 0x00AA00AA00AA00AA), 0x0000CCCC0000CCCC), 0x00000000F0F0F0F0);
+}
+#endif
+
+// Up to so many, planes are made, and read, one by one sooner than all at once.
+constexpr std::size_t kMostPackedByPlane = 4, kMostUnpackedByPlane = 3;
+
 // Codes of a group, a byte each, and back.
 template <std::size_t kBits>
 struct Packing {
@@ -138,6 +157,28 @@ struct Packing {
     for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
   }
 };
+
+#if HWY_TARGET != HWY_SCALAR
+// Codes of a group are the rows of two matrices, whose columns are halves of planes.
+template <std::size_t kBits>
+  requires(kBits > kMostPackedByPlane)
+struct Packing<kBits> {
+  HWY_INLINE void operator()(const std::uint8_t* codes, std::byte* planes) const {
+    constexpr Tag<std::uint8_t> kBytes;
+    const auto columns = hn::BitCast(kBytes, transposed(hn::BitCast(kMatrix, hn::LoadU(kBytes, codes))));
+    std::uint8_t halves[kLanes];
+    hn::StoreU(hn::TableLookupBytes(columns, hn::LoadU(kBytes, kHalves.data())), kBytes, halves);
+    std::memcpy(planes, halves, kBits * kPlaneBytes);
+  }
+
+ private:
+  static constexpr std::array<std::uint8_t, kLanes> kHalves = [] {
+    std::array<std::uint8_t, kLanes> halves{};
+    for (std::size_t i = 0; i < kLanes; ++i) halves[i] = static_cast<std::uint8_t>(i % kPlaneBytes * 8 + i / kPlaneBytes);
+    return halves;
+  }();
+};
+#endif
 
 using Index = std::int32_t;
 constexpr Tag<Index> kIndex{};
@@ -160,8 +201,6 @@ HWY_INLINE void pack_group(const CodeOf& code_of, std::byte* planes) {
   Packing<kBits>()(codes, planes);
 }
 
-constexpr std::size_t kMostTestedBits = 3;
-
 template <std::size_t kBits>
 struct Unpacking {
   HWY_INLINE void operator()(const std::byte* planes, std::uint8_t* codes) const {
@@ -180,7 +219,7 @@ struct Unpacking {
 #if HWY_TARGET != HWY_SCALAR
 // Codes of a group are the columns of two matrices of 8 x 8 bits, whose rows are bytes of planes.
 template <std::size_t kBits>
-  requires(kBits > kMostTestedBits)
+  requires(kBits > kMostUnpackedByPlane)
 struct Unpacking<kBits> {
   HWY_INLINE void operator()(const std::byte* planes, std::uint8_t* codes) const {
     constexpr Tag<std::uint8_t> kBytes;
@@ -205,22 +244,8 @@ struct Unpacking<kBits> {
     }
     return rows;
   }();
-
-  static constexpr hn::Repartition<std::uint64_t, Tag<std::uint8_t>> kMatrix{};
-  using Matrix = hn::Vec<decltype(kMatrix)>;
-
-  // Blocks of one, two and four bits a side change places with those across the diagonal.
-  static HWY_INLINE Matrix transposed(Matrix x) {
-    return exchanged<28>(exchanged<14>(exchanged<7>(x, 0x00AA00AA00AA00AA), 0x0000CCCC0000CCCC), 0x00000000F0F0F0F0);
-  }
-  template <int kDistance>
-  static HWY_INLINE Matrix exchanged(Matrix x, std::uint64_t above) {
-    const Matrix differing = hn::And(hn::Xor(x, hn::ShiftRight<kDistance>(x)), hn::Set(kMatrix, above));
-    return hn::Xor(hn::Xor(x, differing), hn::ShiftLeft<kDistance>(differing));
-  }
 };
 #endif
-
 
 constexpr std::size_t kMostShiftedBits = 4;
 

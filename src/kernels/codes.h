@@ -52,9 +52,17 @@ void assign(std::span<const float> values, const FewBitFloats& floats, int bits,
 void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed);
 
-// The same of values times `scale` and of these floats, by arithmetic instead of a search. Pre: what is between two of them is
-// not denormal itself.
-void assign_randomly(std::span<const float> values, float scale, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
+// The same of these floats, by arithmetic instead of a search. Pre: what is between two of them is not denormal itself.
+void assign_randomly(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
+                     std::span<std::byte> packed);
+
+// The same of levels that are a step apart, which codes from 0 to `largest` stand for, and whose middle, which may lie between two of them, is 0; to 2^-(30 - bits)
+// of a step, by as many of a word's upper bits.
+struct EvenLevels {
+  int largest = 0;
+  float inverse_step = 0;
+};
+void assign_randomly(std::span<const float> values, const EvenLevels& levels, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed);
 
 // table: 2^bits entries. out[i] = table[code i]; out[i] += table[code i].

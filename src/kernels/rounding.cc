@@ -77,6 +77,36 @@ void random_words(std::array<Word, 4> counter, std::array<Word, 2> key, std::spa
   std::copy_n(last, words.size(), words.data());
 }
 
+constexpr std::size_t kRoundedGroup = 2 * kWordGroup;
+
+HWY_INLINE void make_rounding_words(std::array<Word, 4> counter, std::array<Word, 2> key, Word* group) {
+  Word drawn[kWordGroup];
+  make_blocks(counter, key, drawn);
+  for (std::size_t first = 0; first < kWordGroup; first += kLanes)
+    for (std::size_t i = 0; i < kVectors<Word>; ++i) {
+      const Vector<Word> word = load(drawn + first, i);
+      store(word, group + 2 * first, i);
+      store(hn::Or(hn::ShiftLeft<16>(word), hn::ShiftRight<16>(word)), group + 2 * first + kLanes, i);
+    }
+}
+
+void rounding_words(std::array<Word, 4> counter, std::array<Word, 2> key, std::size_t first, std::span<Word> words) {
+  counter[0] += static_cast<Word>(first / kRoundedGroup * kLanes);
+  std::size_t begin = first % kRoundedGroup;  // in a group of which only a part is wanted
+  for (; !words.empty(); counter[0] += kLanes, begin = 0) {
+    if (begin == 0 && words.size() >= kRoundedGroup) {
+      make_rounding_words(counter, key, words.data());
+      words = words.subspan(kRoundedGroup);
+      continue;
+    }
+    Word group[kRoundedGroup];
+    make_rounding_words(counter, key, group);
+    const std::size_t count = std::min(words.size(), kRoundedGroup - begin);
+    std::copy_n(group + begin, count, words.data());
+    words = words.subspan(count);
+  }
+}
+
 struct Rounding {
   float inverse_step;
   float limit;
@@ -109,10 +139,14 @@ HWY_AFTER_NAMESPACE();
 namespace thinwire::kernels {
 
 HWY_EXPORT(random_words);
+HWY_EXPORT(rounding_words);
 HWY_EXPORT(round_randomly);
 
 void random_words(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key, std::span<std::uint32_t> words) {
   HWY_DYNAMIC_DISPATCH(random_words)(counter, key, words);
+}
+void rounding_words(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key, std::size_t first, std::span<std::uint32_t> words) {
+  HWY_DYNAMIC_DISPATCH(rounding_words)(counter, key, first, words);
 }
 void round_randomly(std::span<const float> values, float inverse_step, std::int32_t limit,
                     std::span<const std::uint32_t> words, std::span<std::int32_t> levels) {

@@ -16,6 +16,12 @@ inline constexpr std::size_t kWordGroup = 64;
 // group may be shorter.
 void random_words(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key, std::span<std::uint32_t> words);
 
+// What decides how the values `first` to `first` + words.size() of a sequence are rounded. A word of random_words() decides about two of them, of which the
+// second one gets it turned by 16 bits: value 32 a + 16 h + c gets word 16 a + c, turned if h is 1. So Philox has half as much to do. What is expected of
+// each is exact; whether one of the two is rounded up tells of the other only where the word's upper 16 bits do not decide, once in 2^16.
+// Pre: first is a multiple of 16.
+void rounding_words(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key, std::size_t first, std::span<std::uint32_t> words);
+
 // levels[i] = values[i] * inverse_step rounded to one of its two neighbours, so that its expectation is exact to 2^-24, and
 // clamped to [-limit, limit]. words[i] decides, by its upper 24 bits. Pre: |values[i] * inverse_step| is finite; limit < 2^23.
 void round_randomly(std::span<const float> values, float inverse_step, std::int32_t limit,

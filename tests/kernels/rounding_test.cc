@@ -37,22 +37,44 @@ TEST(Philox, KnownAnswers) {
 class RoundingTest : public EveryTarget {};
 INSTANTIATE_TEST_SUITE_P(Targets, RoundingTest, all_targets(), target_name);
 
-std::vector<std::uint32_t> words_for(std::size_t n, Block counter = {1, 2, 3, 4}) {
+std::vector<std::uint32_t> random_words_for(std::size_t n, Block counter) {
   std::vector<std::uint32_t> words(n);
   random_words(counter, {5, 6}, words);
+  return words;
+}
+std::vector<std::uint32_t> words_for(std::size_t n) {
+  std::vector<std::uint32_t> words(n);
+  rounding_words({1, 2, 3, 4}, {5, 6}, 0, words);
   return words;
 }
 
 TEST_P(RoundingTest, WordsAreThoseOfPhiloxInGroupsOf64) {
   for (const std::size_t n : kSizes) {
     const Block counter = {0xfffffff0U, 0x80000001U, 7, 0xdeadbeefU};  // the first word overflows
-    const std::vector<std::uint32_t> words = words_for(n, counter);
+    const std::vector<std::uint32_t> words = random_words_for(n, counter);
     for (std::size_t i = 0; i < n; ++i) {
       Block block = counter;
       block[0] += static_cast<std::uint32_t>(i / 64 * 16 + i % 16);
       ASSERT_EQ(words[i], philox(block, {5, 6})[i % 64 / 16]) << i << " of " << n;
     }
   }
+}
+
+TEST_P(RoundingTest, AWordDecidesAboutTwoValuesTurnedForTheSecond) {
+  const Block counter = {0xfffffff0U, 0x80000001U, 7, 0xdeadbeefU};
+  const std::vector<std::uint32_t> drawn = random_words_for(70'000, counter);
+  for (const std::size_t first : {0, 16, 112, 128, 1024, 1040})
+    for (const std::size_t n : kSizes) {
+      Buffer<std::uint32_t> words(n, 1);
+      rounding_words(counter, {5, 6}, first, words.span());
+      const std::vector<std::uint32_t> found = words.elements();
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t value = first + i;
+        const std::uint32_t word = drawn[value / 32 * 16 + value % 16];
+        ASSERT_EQ(found[i], value % 32 < 16 ? word : std::rotl(word, 16)) << i << " of " << n << " from " << first;
+      }
+      ASSERT_TRUE(words.untouched_before());
+    }
 }
 
 TEST_P(RoundingTest, RoundsUpWhereTheDrawnNumberIsBelowTheFraction) {
@@ -140,9 +162,36 @@ TEST_P(RoundingTest, BetweenAnyLevelsTheUpperOneWhereTheDrawnNumberIsBelowTheSha
     }
 }
 
+// Odd and even numbers of levels; values between them, on them, far beyond them, and tiny.
+TEST_P(RoundingTest, BetweenEvenLevelsAsInFixedPoint) {
+  for (const std::size_t n : kSizes)
+    for (const int largest : {1, 2, 3, 6, 14, 15, 200, 254, 255}) {
+      if (n > 5000 && largest > 14) continue;
+      const int bits = std::bit_width(static_cast<unsigned>(largest));
+      std::vector<float> values = normal_values(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        if (i % 3 == 0) values[i] = (static_cast<float>(i % static_cast<std::size_t>(largest + 1)) - 0.5F * static_cast<float>(largest)) * 0.25F;
+        if (i % 5 == 1) values[i] *= i % 2 == 0 ? 1e30F : 1e-30F;
+      }
+      const std::vector<std::uint32_t> words = words_for(n);
+      Buffer<std::byte> packed(packed_bytes(n, bits), 1);
+      assign_randomly(values, EvenLevels{largest, 4.0F}, bits, words, packed.span());
+      std::vector<std::uint8_t> codes(n);
+      unpack(packed.span(), bits, codes);
+      for (std::size_t i = 0; i < n; ++i) {
+        const double outermost = 0.5 * largest, one = std::ldexp(1.0, 30 - bits);
+        const double place = std::nearbyint(std::clamp(4.0 * static_cast<double>(values[i]), -outermost, outermost) * one) / one + outermost;
+        const double drawn = static_cast<double>(words[i] >> (2 + bits)) / one;
+        ASSERT_EQ(codes[i], std::floor(place) + (drawn < place - std::floor(place) ? 1 : 0)) << values[i] << ", up to " << largest;
+        if (i % 3 == 0 && i % 5 != 1) { ASSERT_EQ(codes[i], i % static_cast<std::size_t>(largest + 1)); }
+      }
+      ASSERT_TRUE(packed.untouched_before());
+    }
+}
+
 // What few-bit floats are is searched for as above, and by arithmetic here.
 TEST_P(RoundingTest, BetweenFewBitFloatsAsBetweenAnyLevels) {
-  const FewBitFloats kinds[] = {whole_numbers(1), whole_numbers(7), whole_numbers(127), {0, -126, 127}, {0, -6, 7}, {0, 0, 1}, {3, -6, 126}, {1, 0, 7}};
+  const FewBitFloats kinds[] = {{0, -126, 127}, {0, -6, 7}, {0, 0, 1}, {3, -6, 126}, {1, 0, 7}};
   for (const FewBitFloats& floats : kinds)
     for (const std::size_t n : kSizes) {
       std::vector<float> levels = {0.0F};
@@ -164,12 +213,8 @@ TEST_P(RoundingTest, BetweenFewBitFloatsAsBetweenAnyLevels) {
       const int bits = std::bit_width(static_cast<unsigned>(2 * floats.count));
       Buffer<std::byte> searched(packed_bytes(n, bits), 1), found(packed_bytes(n, bits), 1);
       assign_randomly(values, levels, bits, words, searched.span());
-      assign_randomly(values, 1.0F, floats, bits, words, found.span());
+      assign_randomly(values, floats, bits, words, found.span());
       ASSERT_TRUE(std::ranges::equal(found.span(), searched.span())) << n << " values, " << floats.count << " floats of " << floats.mantissa_bits << " bits";
-      assign_randomly(values, 0.0F, floats, bits, words, found.span());
-      std::vector<std::uint8_t> codes(n);
-      unpack(found.span(), bits, codes);
-      ASSERT_TRUE(std::ranges::all_of(codes, [&](int code) { return code == floats.count; }));
     }
 }
 

@@ -23,6 +23,13 @@ def random_words(count, counter, key):
     return philox(blocks, key)[i, i % 64 // 16]
 
 
+def rounding_words(count, counter, key):
+    """What kernels::rounding_words makes: of every 16 words, those, and then the same turned by 16 bits."""
+    groups = random_words(-(-count // 32) * 16, counter, key).reshape(-1, 1, 16)
+    turned = (groups << numpy.uint64(16) | groups >> numpy.uint64(16)) & numpy.uint64(0xFFFFFFFF)
+    return numpy.concatenate([groups, turned], 1).ravel()[:count]
+
+
 def uniform(elements, seed, rank):
     """What a worker draws for the elements of parameter 0 in step 0, up to a chunk: the upper 24 bits, as numbers from 0 to 1."""
-    return (random_words(elements, (0, 0, 0, rank), (seed, 0)) >> numpy.uint64(8)).astype(numpy.float64) / 2**24
+    return (rounding_words(elements, (0, 0, 0, rank), (seed, 0)) >> numpy.uint64(8)) / 2.0**24

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 import thinwire
-from philox import random_words
+from philox import random_words, rounding_words
 from rotations import block_lengths, content, hadamard, signs
 
 COMMON = 0x7FFFFFFF  # where a worker's rank stands in its counter
@@ -35,7 +35,7 @@ def mean_of(gradients, bits, feedback, seed):
             step = max(abs(y).max() for y in rotated) / limit
         total = numpy.zeros(d)
         for rank, y in enumerate(rotated):
-            words = random_words(d, (first // 4, 0, 0, rank), (seed, 0)) >> numpy.uint64(8)
+            words = rounding_words(first + d, (0, 0, 0, rank), (seed, 0))[first:] >> numpy.uint64(8)
             uniform = 0.5 if feedback == "on" else words / 2**24
             below = numpy.floor(y / step)
             total += numpy.clip(below + (uniform < y / step - below), -limit, limit)

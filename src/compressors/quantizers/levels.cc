@@ -8,9 +8,9 @@
 #include <limits>
 #include <numeric>
 
+#include "compressors/shared/rounding_tiles.h"
 #include "core/scratch.h"
 #include "kernels/codes.h"
-#include "kernels/rounding.h"
 #include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
@@ -34,6 +34,15 @@ std::vector<float> thresholds_between(const std::vector<float>& levels) {
     thresholds.push_back(threshold_between(levels[i], levels[i + 1], high_is_even));
   }
   return thresholds;
+}
+
+// What they are if they are evenly spaced around 0; else a step of 0.
+kernels::EvenLevels even_levels(const std::vector<float>& levels) {
+  const float step = levels[1] - levels[0];
+  for (std::size_t i = 1; i < levels.size(); ++i)
+    if (levels[i] - levels[i - 1] != step) return {};
+  if (levels.front() != -levels.back()) return {};
+  return {static_cast<int>(levels.size()) - 1, 1 / step};
 }
 
 double standard_deviation(std::span<const float> values) {
@@ -76,11 +85,11 @@ Levels::Levels(const Options& options)
       thresholds_(thresholds_between(options.levels)) {
   table_.resize(std::size_t{1} << bits_, outermost_);
   thresholds_.resize(table_.size() - 1, kInfinite);
+  if (options.rounding == Rounding::kRandom && !options.fit) even_ = even_levels(options.levels);
 }
 
 // What is sent times the outermost level must be finite.
-float Levels::unit_of(std::span<const float> bucket) const {
-  const float largest = kernels::scan(bucket).largest;
+float Levels::unit_of(std::span<const float> bucket, float largest) const {
   if (largest == 0) return 0;
   constexpr double kLeast = std::numeric_limits<float>::denorm_min(), kMost = 0.999 * std::numeric_limits<float>::max();
   double norm = static_cast<double>(largest);
@@ -109,27 +118,33 @@ std::size_t Levels::most_bytes(const Piece& piece) const {
   return all_unit_bytes(piece.elements()) + level_bytes() + kernels::packed_bytes(piece.elements(), bits_);
 }
 
-std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
-                                 std::span<std::byte> code, std::span<std::byte> room) const {
+// Into numbers of levels, which may be this chunk's own.
+void Levels::assign_randomly(std::span<const float> values, std::span<const float> levels, const RandomSequence& random,
+                             std::span<std::byte> packed) const {
+  for_each_rounding_tile(values.size(), random, [&](std::size_t first, std::span<const std::uint32_t> words) {
+    const auto tile = values.subspan(first, words.size());
+    const auto into = packed.subspan(kernels::packed_bytes(first, bits_), kernels::packed_bytes(tile.size(), bits_));
+    if (even_.inverse_step > 0) kernels::assign_randomly(tile, even_, bits_, words, into);
+    else if (options_.floats) kernels::assign_randomly(tile, *options_.floats, bits_, words, into);
+    else kernels::assign_randomly(tile, levels, bits_, words, into);
+  });
+}
+
+std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
+                                 std::span<std::byte> code, std::span<std::byte> /*room*/) const {
   const std::size_t unit_end = all_unit_bytes(values.size());
   const auto units = code.first(unit_end), sent_levels = code.subspan(unit_end, level_bytes());
   const auto packed = code.subspan(unit_end + sent_levels.size());
-  for (std::size_t b = 0; b < buckets(values.size()); ++b) {
+  const std::size_t count = buckets(values.size());
+  for (std::size_t b = 0; b < count; ++b) {
     const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
-    const float unit = unit_of(bucket);
+    const float unit = unit_of(bucket, count == 1 ? magnitudes.largest : kernels::scan(bucket).largest);
     write_unit(unit, units, b);
     if (unit > 0) kernels::divide(bucket, unit);
   }
   if (options_.rounding == Rounding::kNearest) {
     if (options_.floats) kernels::assign(values, *options_.floats, bits_, packed);
     else kernels::assign(values, thresholds_, bits_, packed);
-    return code.size();
-  }
-  const auto words = carve<std::uint32_t>(room, values.size());
-  const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
-  kernels::random_words(random.counter, random.key, words);
-  if (options_.floats) {
-    kernels::assign_randomly(values, 1.0f, *options_.floats, bits_, words, packed);
     return code.size();
   }
   Table fitted, shrunken;
@@ -142,7 +157,7 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
     std::ranges::transform(sent, shrunken.begin(), [=](float level) { return factor * level; });
     std::memcpy(sent_levels.data(), shrunken.data(), sent_levels.size());
   }
-  kernels::assign_randomly(values, levels, bits_, words, packed);
+  assign_randomly(values, levels, pass == Pass::kFirst ? piece.random : piece.random.second(), packed);
   return code.size();
 }
 
@@ -174,7 +189,7 @@ float Levels::check(std::span<const std::byte> code, const Piece& piece) const {
   return largest;
 }
 
-// Random numbers to encode, values of level to decode, or what the codes mean to decode several at once.
+// Values of levels to decode, or what the codes mean to decode several at once.
 std::size_t Levels::room_bytes(const Piece& piece, std::size_t codes) const {
   return std::max(piece.elements() * sizeof(float), codes * (sizeof(kernels::Coded) + table_.size() * sizeof(float)));
 }

@@ -7,24 +7,19 @@
 #include <cstring>
 #include <limits>
 
+#include "compressors/shared/rounding_tiles.h"
 #include "core/bytes.h"
 #include "core/scratch.h"
 #include "kernels/codes.h"
 #include "kernels/fields.h"
-#include "kernels/rounding.h"
+#include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
-namespace {
-
-constexpr std::size_t kTile = 1024;  // values that are rounded at a time
-
-}  // namespace
-
 Qsgd::Qsgd(const Options& options) : options_(options) {
-  if (options.bucket == 0 || options.bucket % kernels::kWordGroup != 0 || options.bucket > kChunkElements)
+  if (options.bucket == 0 || options.bucket % kLeastBucket != 0 || options.bucket > kChunkElements)
     throw ArgumentError("compressor 'qsgd': bucket=" + std::to_string(options.bucket) +
-                        " is not allowed; it takes a multiple of " + std::to_string(kernels::kWordGroup) + " up to " +
+                        " is not allowed; it takes a multiple of " + std::to_string(kLeastBucket) + " up to " +
                         std::to_string(kChunkElements));
   if (options.coding != Coding::kFixed && options.travel == Travel::kSum)
     throw ArgumentError(std::string("compressor 'qsgd': coding=") + (options.coding == Coding::kElias ? "elias" : "entropy") +
@@ -36,7 +31,7 @@ float Qsgd::norm(std::span<const float> bucket) const {
   constexpr float kLargest = 0.999f * std::numeric_limits<float>::max();
   if (options_.norm == Norm::kL2)
     return static_cast<float>(std::min(std::sqrt(kernels::squared_norm(bucket)), static_cast<double>(kLargest)));
-  return std::min(kernels::measure(bucket).largest, kLargest);
+  return std::min(kernels::scan(bucket).largest, kLargest);
 }
 
 // Beneath the least normal number its reciprocal would be infinite.
@@ -55,17 +50,14 @@ float Qsgd::shrinkage(std::size_t elements) const {
 
 template <class Body>
 void Qsgd::for_each_tile(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const {
-  std::array<std::uint32_t, kTile> words;
-  for (std::size_t b = 0; b < steps.size(); ++b) {
-    const std::size_t end = std::min((b + 1) * options_.bucket, values.size());
-    for (std::size_t first = b * options_.bucket; first < end; first += kTile) {
-      const std::size_t count = std::min(kTile, end - first);
-      RandomSequence from = random;
-      from.counter[0] += static_cast<std::uint32_t>(first / 4);
-      kernels::random_words(from.counter, from.key, std::span(words).first(count));
-      body(Tile{first, values.subspan(first, count), steps[b] > 0 ? 1.0f / steps[b] : 0.0f, std::span(words).first(count)});
+  for_each_rounding_tile(values.size(), random, [&](std::size_t begin, std::span<const std::uint32_t> words) {
+    const std::size_t end = begin + words.size();
+    for (std::size_t first = begin; first < end;) {
+      const std::size_t b = first / options_.bucket, count = std::min((b + 1) * options_.bucket, end) - first;
+      body(Tile{first, values.subspan(first, count), steps[b] > 0 ? 1.0f / steps[b] : 0.0f, words.subspan(first - begin, count)});
+      first += count;
     }
-  }
+  });
 }
 
 Exchange Qsgd::exchange(Work& work, Context& context) const {
@@ -84,7 +76,7 @@ std::size_t Qsgd::most_bytes(const Piece& piece) const {
 
 std::size_t Qsgd::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& /*magnitudes*/,
                                std::span<std::byte> code, std::span<std::byte> /*room*/) const {
-  std::array<float, kChunkElements / kernels::kWordGroup> all_steps;
+  std::array<float, kChunkElements / kLeastBucket> all_steps;
   const auto steps = std::span(all_steps).first(buckets(values.size()));
   for (std::size_t b = 0; b < steps.size(); ++b) {
     const std::size_t first = b * options_.bucket;
@@ -93,7 +85,7 @@ std::size_t Qsgd::encode_piece(const Piece& piece, Pass pass, std::span<float> v
   const auto packed = code.subspan(steps.size_bytes());
   const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
   for_each_tile(values, steps, random, [&](const Tile& tile) {
-    kernels::assign_randomly(tile.values, tile.inverse_step, kernels::whole_numbers(levels()), options_.bits, tile.words,
+    kernels::assign_randomly(tile.values, kernels::EvenLevels{2 * levels(), tile.inverse_step}, options_.bits, tile.words,
                              packed.subspan(kernels::packed_bytes(tile.first, options_.bits),
                                             kernels::packed_bytes(tile.values.size(), options_.bits)));
   });
@@ -162,7 +154,7 @@ void Qsgd::measure(const Piece& /*piece*/, std::span<const float> values, std::s
 
 void Qsgd::to_levels(const Piece& piece, std::span<const float> values, std::span<const float> steps, const LevelsToWrite& levels,
                      std::span<float> /*room*/) const {
-  std::array<std::int32_t, kTile> room;
+  std::array<std::int32_t, kRoundingTile> room;
   for_each_tile(values, steps, piece.random, [&](const Tile& tile) {
     if (tile.inverse_step == 0) return;
     const auto rounded = std::span(room).first(tile.values.size());
@@ -173,9 +165,9 @@ void Qsgd::to_levels(const Piece& piece, std::span<const float> values, std::spa
 
 void Qsgd::from_levels(const Piece& /*piece*/, const LevelsToRead& levels, std::span<const float> steps, float weight, bool subtract,
                        std::span<float> values, std::span<float> /*room*/) const {
-  std::array<std::int32_t, kTile> room;
-  for (std::size_t first = 0; first < values.size(); first += kTile) {
-    const auto tile = std::span(room).first(std::min(kTile, values.size() - first));
+  std::array<std::int32_t, kRoundingTile> room;
+  for (std::size_t first = 0; first < values.size(); first += kRoundingTile) {
+    const auto tile = std::span(room).first(std::min(kRoundingTile, values.size() - first));
     levels.take(first, tile);
     for (std::size_t done = 0; done < tile.size();) {
       const std::size_t b = (first + done) / options_.bucket, end = std::min((b + 1) * options_.bucket, values.size());

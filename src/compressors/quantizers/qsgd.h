@@ -35,11 +35,13 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
   static constexpr std::uint8_t kWireId = 17;
   static constexpr std::uint8_t kWireVersion = 2;
 
+  static constexpr std::size_t kLeastBucket = 64;
+
   enum class Norm : std::uint8_t { kMax, kL2 };
   enum class Travel : std::uint8_t { kAuto, kGather, kScatter, kSum };
   struct Options {
     int bits = 4;              // 2 to 8
-    std::size_t bucket = 512;  // a multiple of 64, up to kChunkElements
+    std::size_t bucket = 512;  // a multiple of kLeastBucket, up to kChunkElements
     Norm norm = Norm::kMax;
     Travel travel = Travel::kAuto;
     bool feedback = false;
@@ -91,7 +93,7 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
     std::size_t first;
     std::span<const float> values;
     float inverse_step;
-    std::span<const std::uint32_t> words;  // a random one for each
+    std::span<const std::uint32_t> words;  // one for each: which way it is rounded
   };
   template <class Body>
   void for_each_tile(std::span<const float> values, std::span<const float> steps, RandomSequence random, const Body& body) const;

@@ -24,7 +24,6 @@ Row terngrad_row() {
     return std::make_unique<Levels>(Levels::Options{.name = "terngrad",
                                                     .wire_id = kWireId,
                                                     .levels = {-1, 0, 1},
-                                                    .floats = kernels::whole_numbers(1),
                                                     .rounding = Rounding::kRandom,
                                                     .clip = values.real("clip"),
                                                     .coding = coding_of(values),

@@ -120,11 +120,7 @@ class Thc : public Compressor, private SummedCode {
       const auto inverse_step = static_cast<float>(1 / step_at(length, norms[number], exponent));
       for (std::size_t done = 0; done < length; done += kTile) {
         const auto tile = std::span<const float>(block).subspan(done, std::min(kTile, length - done));
-        if (!feedback_) {
-          RandomSequence from = piece.random;
-          from.counter[0] += static_cast<std::uint32_t>((first + done) / 4);
-          kernels::random_words(from.counter, from.key, std::span(words).first(tile.size()));
-        }
+        if (!feedback_) kernels::rounding_words(piece.random.counter, piece.random.key, first + done, std::span(words).first(tile.size()));
         const auto tile_levels = std::span(rounded).first(tile.size());
         kernels::round_randomly(tile, inverse_step, levels(), std::span(words).first(tile.size()), tile_levels);
         levels_out.put(tile_levels, first + done);

@@ -22,13 +22,13 @@
 #include <cstring>
 #include <limits>
 
+#include "compressors/shared/rounding_tiles.h"
 #include "compressors/sparsifiers/density.h"
 #include "compressors/sparsifiers/entries.h"
 #include "compressors/sparsifiers/foreseen.h"
 #include "core/bytes.h"
 #include "core/scratch.h"
 #include "kernels/codes.h"
-#include "kernels/rounding.h"
 #include "kernels/selecting.h"
 #include "thinwire/errors.h"
 
@@ -74,14 +74,13 @@ class Wangni : public ForeseenCodec {
   }
   std::size_t room_bytes(const Piece& piece, std::size_t /*codes*/) const override {
     const std::size_t n = piece.elements();
-    return n * sizeof(std::uint32_t) + (kernels::selecting_room(n) + n) * sizeof(std::uint16_t) + kernels::packed_bytes(n, kDrawnBits) +
+    return (kernels::selecting_room(n) + n) * sizeof(std::uint16_t) + kernels::packed_bytes(n, kDrawnBits) +
            kernels::packed_bytes(n, 1);
   }
 
   std::size_t encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
                            std::span<std::byte> code, std::span<std::byte> room) const override {
     if (magnitudes.largest == 0) return 0;
-    const auto words = carve<std::uint32_t>(room, values.size());
     const auto selected = carve<std::uint16_t>(room, kernels::selecting_room(values.size()));
     const auto places = carve<std::uint16_t>(room, values.size());
     const auto packed = carve<std::byte>(room, kernels::packed_bytes(values.size(), kDrawnBits)), signs = room;
@@ -94,8 +93,10 @@ class Wangni : public ForeseenCodec {
       for (const std::uint16_t place : exact) values[place] = 0;
       kernels::divide(values, unit);
       const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
-      kernels::random_words(random.counter, random.key, words);
-      kernels::assign_randomly(values, kLevels, kDrawnBits, words, packed);
+      for_each_rounding_tile(values.size(), random, [&](std::size_t first, std::span<const std::uint32_t> words) {
+        kernels::assign_randomly(values.subspan(first, words.size()), kLevels, kDrawnBits, words,
+                                 packed.subspan(kernels::packed_bytes(first, kDrawnBits), kernels::packed_bytes(words.size(), kDrawnBits)));
+      });
       draws = unpack(packed, places, signs);
     }
     if (exact.size() + draws == 0) return 0;
