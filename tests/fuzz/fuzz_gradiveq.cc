@@ -1,7 +1,6 @@
 // What peers send of gradiveq: bases and who has them, coefficients, norms, words, marks. Whatever arrives, a reduction ends with
 // PayloadError, with a bucket that is said not to be finite (both leave the memory as it was), or with finite means; and its memory can
 // be saved and loaded.
-#include <cmath>
 #include <map>
 
 #include "fuzz/spoilt_group.h"
@@ -26,22 +25,6 @@ UsedGroup& used_group(const std::string& spec) {
   return made.at(spec);
 }
 
-bool all_finite(const std::vector<float>& values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
-void step(SpoiltGroup& group, const std::string& content, Input& input) {
-  Reducer& victim = group.victim();
-  const auto before = victim.state();
-  const Outcome outcome = group.step(content, input);
-  const auto after = victim.state();
-  if (outcome != Outcome::kMean)
-    return require(same(after, before), "what fails or is not finite leaves the memory as it was");
-  require(all_finite(group.mean()), "means are finite");
-  for (const ParameterState& parameter : after) require(all_finite(parameter.residual), "residuals are finite");
-  victim.load_state(after);
-}
-
 }  // namespace
 }  // namespace thinwire::fuzz
 
@@ -51,6 +34,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string spec = fuzz::kSpecs[input.choose(std::size(fuzz::kSpecs))];
   fuzz::SpoiltGroup& group = fuzz::used_group("gradiveq:" + (fuzz::kCycle + spec)).begin_at(1);
   for (std::size_t steps = 1 + input.choose(4); steps > 0; --steps)
-    fuzz::step(group, fuzz::kContents[input.choose(std::size(fuzz::kContents))], input);
+    fuzz::step_checked(group, fuzz::kContents[input.choose(std::size(fuzz::kContents))], input);
   return 0;
 }

@@ -1,7 +1,6 @@
 // Messages of every row whose codes are gathered, with right checksums and wrong ones: whatever peers send, a reduction ends with
 // PayloadError, with a bucket that is said not to be finite (both leave the memory as it was), or with finite means; and its
 // memory can be saved and loaded.
-#include <cmath>
 #include <map>
 
 #include "fuzz/spoilt_group.h"
@@ -84,22 +83,6 @@ UsedGroup& used_group(const std::string& spec) {
   return made.at(spec);
 }
 
-bool all_finite(const std::vector<float>& values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
-void step(SpoiltGroup& group, const std::string& content, Input& input) {
-  Reducer& victim = group.victim();
-  const auto before = victim.state();
-  const Outcome outcome = group.step(content, input);
-  const auto after = victim.state();
-  if (outcome != Outcome::kMean)
-    return require(same(after, before), "what fails or is not finite leaves the memory as it was");
-  require(all_finite(group.mean()), "means are finite");
-  for (const ParameterState& parameter : after) require(all_finite(parameter.residual), "residuals are finite");
-  victim.load_state(after);
-}
-
 }  // namespace
 }  // namespace thinwire::fuzz
 
@@ -116,6 +99,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::UsedGroup& used = fuzz::used_group(specs[input.choose(specs.size())]);
   fuzz::SpoiltGroup& group = used.begin_at(1 + input.number<std::uint8_t>());  // at 100 and 200 clusters are trained
   for (std::size_t steps = 1 + input.choose(3); steps > 0; --steps)
-    fuzz::step(group, testing::contents()[input.choose(testing::contents().size())], input);
+    fuzz::step_checked(group, testing::contents()[input.choose(testing::contents().size())], input);
   return 0;
 }

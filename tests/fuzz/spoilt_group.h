@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -104,6 +105,22 @@ class SpoiltGroup {
   std::vector<std::unique_ptr<Reducer>> reducers_;
   testing::Gradients gradients_;
 };
+
+inline bool all_finite(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// A step with spoilt bytes, and what must hold behind it whatever they were. Sums of what was spoilt need not be finite.
+inline void step_checked(SpoiltGroup& group, const std::string& content, Input& input, bool has_sums = false) {
+  Reducer& victim = group.victim();
+  const auto before = victim.state();
+  const Outcome outcome = group.step(content, input);
+  const auto after = victim.state();
+  if (outcome != Outcome::kMean) return require(same(after, before), "what fails or is not finite leaves the memory as it was");
+  require(has_sums || all_finite(group.mean()), "means are finite");
+  for (const ParameterState& parameter : after) require(all_finite(parameter.residual), "residuals are finite");
+  victim.load_state(after);
+}
 
 // A group that has taken a step. It is made once and used often: to make a compressor costs more than what is to be tested.
 class UsedGroup {
