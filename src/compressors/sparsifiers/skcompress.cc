@@ -52,9 +52,10 @@ class SkCompress : public Compressor, private PieceCodec {
   bool serves_owners() const override { return true; }
 
  private:
-  // A chunk's code, part by part.
+  // A chunk's code, part by part, to read or to write.
+  template <class Byte>
   struct Parts {
-    std::span<const std::byte> means, places, signs, groups, cells;
+    std::span<Byte> means, places, signs, groups, cells;
   };
 
   std::uint8_t wire_id() const override { return kWireId; }
@@ -79,7 +80,8 @@ class SkCompress : public Compressor, private PieceCodec {
   std::size_t cells(const Piece& piece) const {
     return cell_bits() == 0 ? 0 : (options_.rows << options_.group_bits) * cells_of_row(piece);
   }
-  Parts parts_of(std::span<const std::byte> code, const Piece& piece) const;
+  template <class Byte>
+  Parts<Byte> parts_of(std::span<Byte> code, const Piece& piece) const;
   // Calls body(cell) for those of an entry, one of each row.
   template <class Body>
   void for_each_cell(const Piece& piece, std::size_t place, std::size_t group, const Body& body) const;
@@ -104,13 +106,14 @@ void SkCompress::for_each_cell(const Piece& piece, std::size_t place, std::size_
   }
 }
 
-SkCompress::Parts SkCompress::parts_of(std::span<const std::byte> code, const Piece& piece) const {
+template <class Byte>
+SkCompress::Parts<Byte> SkCompress::parts_of(std::span<Byte> code, const Piece& piece) const {
   const auto take = [&](std::size_t bytes) {
     const auto taken = code.first(bytes);
     code = code.subspan(bytes);
     return taken;
   };
-  Parts parts;
+  Parts<Byte> parts;
   parts.means = take(bins() * sizeof(float));
   parts.places = take(places(piece).bytes());
   parts.signs = take(kernels::packed_bytes(kept(piece), 1));
@@ -158,21 +161,16 @@ std::size_t SkCompress::encode_piece(const Piece& piece, Pass /*pass*/, std::spa
     sums[bin] += std::abs(static_cast<double>(values[taken[j]]));
     ++counts[bin];
   }
-  const auto take = [&](std::size_t bytes) {
-    const auto part = code.first(bytes);
-    code = code.subspan(bytes);
-    return part;
-  };
-  const std::size_t length = code.size();
+  const Parts parts = parts_of(code, piece);
   for (std::size_t bin = 0; bin < bins(); ++bin) {
     const float mean = counts[bin] > 0 ? static_cast<float>(sums[bin] / static_cast<double>(counts[bin])) : 0;
-    std::memcpy(take(sizeof mean).data(), &mean, sizeof mean);
+    std::memcpy(parts.means.data() + bin * sizeof mean, &mean, sizeof mean);
   }
-  places(piece).write(taken, take(places(piece).bytes()));
-  kernels::pack(signs, 1, take(kernels::packed_bytes(k, 1)));
-  if (options_.group_bits > 0) kernels::pack(groups, options_.group_bits, take(kernels::packed_bytes(k, options_.group_bits)));
-  if (cell_bits() > 0) kernels::pack(sketches, cell_bits(), code);
-  return length;
+  places(piece).write(taken, parts.places);
+  kernels::pack(signs, 1, parts.signs);
+  if (options_.group_bits > 0) kernels::pack(groups, options_.group_bits, parts.groups);
+  if (cell_bits() > 0) kernels::pack(sketches, cell_bits(), parts.cells);
+  return code.size();
 }
 
 // All zeros is a chunk that was left out.
