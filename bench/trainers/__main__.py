@@ -1,6 +1,6 @@
 """Trains GPT-2 with tied embeddings, BERT and ViT, small ones from configurations, by Hugging Face's Trainer, PyTorch Lightning and accelerate, with plain
 DDP and with thinwire, in two workers: do losses of what nobody has trained with stay within a per cent, and does a training that is resumed in the
-middle end with the same bits? GPT-2 accumulates gradients, BERT has autocast to bfloat16 and activation checkpointing; all clip.
+middle end with the same bits? The first of several seeds tells. GPT-2 accumulates gradients, BERT has autocast to bfloat16 and activation checkpointing; all clip.
 
 Trainings that the file holds are kept, so that the same command goes on where it stopped.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,14 +20,15 @@ from pathlib import Path
 
 from bench.trainers.models import EPOCH, RECIPES
 from bench.trainers.worker import PLAIN, TRAINERS
+from bench.training.comparison import paired_interval
 
 _WORKERS = 2
 
 
-def train(trainer: str, model: str, compressor: str, steps: int, folder: Path, resumes_at: int = 0) -> dict:
+def train(trainer: str, model: str, compressor: str, steps: int, folder: Path, resumes_at: int = 0, seed: int = 0) -> dict:
     result = folder / "result.json"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(_WORKERS), "-m", "bench.trainers.worker"]
-    arguments = [trainer, model, compressor, "--steps", str(steps), "--folder", str(folder), "--resumes-at", str(resumes_at), "--result", str(result)]
+    arguments = [trainer, model, compressor, "--steps", str(steps), "--folder", str(folder), "--resumes-at", str(resumes_at), "--seed", str(seed), "--result", str(result)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     done = subprocess.run([sys.executable, *torchrun, *arguments], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
@@ -44,15 +46,36 @@ def row_of(trainer: str, model: str, compressor: str, steps: int) -> dict:
     return row
 
 
+def further_losses(row: dict, seed: int) -> dict[str, float]:
+    losses = {}
+    for name, spec in (("plain", PLAIN), ("compressed", row["compressor"])):
+        with tempfile.TemporaryDirectory(prefix="thinwire-trainers-") as folder:
+            losses[name] = train(row["trainer"], row["model"], spec, row["steps"], Path(folder), seed=seed)["curve"][-1]
+    return losses
+
+
+def losses_of(row: dict) -> list[tuple[float, float]]:
+    """Plain's and the compressed training's last loss, of each seed."""
+    return [(row["plain"]["curve"][-1], row["compressed"]["curve"][-1]), *((each["plain"], each["compressed"]) for each in row.get("further", []))]
+
+
 def table(rows: list[dict]) -> str:
-    lines = [f"{'trainer':<14}{'model':<7}{'spec':<14}{'plain loss':>11}{'loss':>9}{'to plain':>10}{'of the bytes':>14}{'same bits when resumed':>26}"]
+    lines = [f"{'trainer':<14}{'model':<7}{'spec':<14}{'plain loss':>11}{'loss':>9}{'to plain, %':>14}{'of the bytes':>13}  same bits when resumed"]
     for row in rows:
         plain, ours = row["plain"], row["compressed"]
-        difference = ours["curve"][-1] / plain["curve"][-1] - 1
+        pairs = losses_of(row)
+        plain_losses, our_losses = zip(*pairs, strict=True)
+        mean = statistics.fmean(plain_losses)
+        found = paired_interval(our_losses, plain_losses)
+        difference = f"{100 * found.mean / mean:+.2f}" + ("" if found.half_width is None else f" ±{100 * found.half_width / mean:.1f}")
         bits = " and ".join(f"{name} {'yes' if row[name]['resumed_same_bits'] else 'no'}" for name in ("plain", "compressed"))
-        lines.append(f"{row['trainer']:<14}{row['model']:<7}{row['compressor']:<14}{plain['curve'][-1]:>11.4f}{ours['curve'][-1]:>9.4f}"
-                     f"{100 * difference:>+9.2f}%{ours['bytes_a_step'] / plain['bytes_a_step']:>14.3f}{bits:>26}")
+        lines.append(f"{row['trainer']:<14}{row['model']:<7}{row['compressor']:<14}{mean:>11.4f}{mean + found.mean:>9.4f}{difference:>14}"
+                     f"{ours['bytes_a_step'] / plain['bytes_a_step']:>13.3f}  {bits}")
     return "\n".join(lines)
+
+
+def keep(rows: list[dict], out: Path) -> None:
+    out.write_text(json.dumps({"command": "python -m bench.trainers", "rows": rows}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -61,8 +84,11 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
     parser.add_argument("--compressor", default="casq:bits=2", help="a spec (default casq:bits=2)")
     parser.add_argument("--steps", type=int, default=12 * EPOCH, help=f"of the optimizer; a multiple of {2 * EPOCH} (default {12 * EPOCH})")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each kind, of which the table has means (default 1)")
     parser.add_argument("--out", type=Path, default=Path("out/trainers.json"), help="default out/trainers.json")
     options = parser.parse_args()
+    if options.seeds < 1:
+        parser.error(f"--seeds {options.seeds}: expected 1 or more")
     if options.steps < 1 or options.steps % (2 * EPOCH):
         parser.error(f"--steps {options.steps}: expected a multiple of {2 * EPOCH}, as trainings are resumed in the middle, between epochs")
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
@@ -70,12 +96,17 @@ def main() -> int:
     for model in options.models:
         for trainer in options.trainers:
             wanted = {"trainer": trainer, "model": model, "compressor": options.compressor, "steps": options.steps}
-            if any(wanted.items() <= row.items() for row in rows):
-                continue
-            print(f"{model} by {trainer} ...", flush=True)
-            rows.append(row_of(**wanted))
-            options.out.write_text(json.dumps({"command": "python -m bench.trainers", "rows": rows}, indent=1) + "\n")
-            print(table(rows[-1:]), flush=True)
+            row = next((row for row in rows if wanted.items() <= row.items()), None)
+            if row is None:
+                print(f"{model} by {trainer} ...", flush=True)
+                row = row_of(**wanted)
+                rows.append(row)
+                keep(rows, options.out)
+                print(table([row]), flush=True)
+            for seed in range(1 + len(row.setdefault("further", [])), options.seeds):
+                print(f"{model} by {trainer}, seed {seed} ...", flush=True)
+                row["further"].append(further_losses(row, seed))
+                keep(rows, options.out)
     print("\n" + table(rows))
     return 0
 

@@ -98,9 +98,9 @@ RECIPES = {
 }
 
 
-def made(recipe: Recipe) -> nn.Module:
+def made(recipe: Recipe, seed: int) -> nn.Module:
     """The same on every worker and in every run."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = recipe.make()
     if recipe.checkpoints:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -22,12 +22,12 @@ PLAIN = "plain"
 class Training:
     """What a trainer is asked for, and what it tells."""
 
-    def __init__(self, recipe: Recipe, steps: int, compressor: str, folder: Path, resumes_at: int):
-        self.recipe, self.steps, self.compressor, self.folder, self.resumes_at = recipe, steps, compressor, folder, resumes_at
+    def __init__(self, recipe: Recipe, seed: int, steps: int, compressor: str, folder: Path, resumes_at: int):
+        self.recipe, self.seed, self.steps, self.compressor, self.folder, self.resumes_at = recipe, seed, steps, compressor, folder, resumes_at
         self.workers, self.rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
         self.train = recipe.samples(EPOCH * recipe.batch * recipe.accumulates * self.workers, "train")
         self.test = recipe.samples(_TEST_SAMPLES, "test")
-        self.model = made(recipe)
+        self.model = made(recipe, seed)
         self.curve: list[float] = []  # losses of what nobody has trained with, after each epoch
         self.attachment = None
 
@@ -54,7 +54,7 @@ def by_transformers(training: Training) -> None:
     trainer = Trainer(
         model=training.model,
         args=TrainingArguments(
-            str(training.folder), max_steps=training.steps, save_steps=training.steps // 2, logging_strategy="no", lr_scheduler_type="constant",
+            str(training.folder), seed=42 + training.seed, max_steps=training.steps, save_steps=training.steps // 2, logging_strategy="no", lr_scheduler_type="constant",
             learning_rate=recipe.learning_rate, max_grad_norm=recipe.clip, gradient_accumulation_steps=recipe.accumulates, bf16=recipe.autocast,
             per_device_train_batch_size=recipe.batch, use_cpu=True, report_to=[], disable_tqdm=True, ddp_find_unused_parameters=False),
         train_dataset=training.train, optimizers=(training.adam(), None), callbacks=[EndOfEpoch()])  # fmt: skip
@@ -111,7 +111,7 @@ def by_accelerate(training: Training) -> None:
         accelerator.load_state(f"{training.folder}/{training.resumes_at}")
     for step in range(training.resumes_at, training.steps):
         epoch, place = divmod(step, EPOCH)
-        order = torch.randperm(len(training.train), generator=torch.Generator().manual_seed(epoch))
+        order = torch.randperm(len(training.train), generator=torch.Generator().manual_seed(1000 * training.seed + epoch))
         for part in range(recipe.accumulates):
             first = ((place * recipe.accumulates + part) * training.workers + training.rank) * recipe.batch
             with accelerator.accumulate(model):
@@ -140,13 +140,14 @@ def main() -> None:
     options.add_argument("trainer", choices=TRAINERS)
     options.add_argument("model", choices=RECIPES)
     options.add_argument("compressor")
+    options.add_argument("--seed", type=int, default=0, help="of weights and of the order of what is trained with")
     options.add_argument("--steps", type=int, required=True)
     options.add_argument("--folder", type=Path, required=True, help="of the trainer's checkpoints")
     options.add_argument("--resumes-at", type=int, default=0, metavar="STEP")
     options.add_argument("--result", type=Path, required=True)
     options = options.parse_args()
     torch.set_num_threads(1)
-    training = Training(RECIPES[options.model], options.steps, options.compressor, options.folder, options.resumes_at)
+    training = Training(RECIPES[options.model], options.seed, options.steps, options.compressor, options.folder, options.resumes_at)
     begin = time.perf_counter()
     TRAINERS[options.trainer](training)
     seconds = time.perf_counter() - begin
