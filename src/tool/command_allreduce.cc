@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "tool/layout_json.h"
 #include "tool/samples.h"
 #include "tool/table.h"
+#include "tool/text_file.h"
 #ifdef THINWIRE_MPI
 #include "thinwire/mpi.h"
 #endif
@@ -185,10 +185,7 @@ void write_trace(const std::string& path, const std::vector<std::string>& worker
     if (event.contains("ts")) first = std::min(first, event["ts"].get<double>());
   for (ordered_json& event : events)
     if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - first;
-  std::ofstream file(path);
-  file << ordered_json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump() << '\n';
-  file.close();
-  if (!file) throw Error(path + ": the trace cannot be written");
+  write_text(path, ordered_json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump() + '\n');
 }
 
 // One worker's whole part; worker 0 prints.

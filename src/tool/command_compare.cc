@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "tool/commands.h"
 #include "tool/comparison.h"
 #include "tool/table.h"
+#include "tool/text_file.h"
 
 namespace thinwire::tool {
 namespace {
@@ -96,11 +96,7 @@ void run_compare(const Options& options) {
     if (shows_progress) std::cerr << clear + "comparing " + name << std::flush;
   });
   if (shows_progress) std::cerr << clear << std::flush;
-  if (options.html) {
-    std::ofstream file(*options.html, std::ios::binary);
-    file << comparison_page(comparison, options.gradient.input) << std::flush;
-    if (!file) throw Error(*options.html + ": cannot be written");
-  }
+  if (options.html) write_text(*options.html, comparison_page(comparison, options.gradient.input));
   options.json ? print_json(comparison) : print_for_people(comparison);
 }
 

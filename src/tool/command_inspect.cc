@@ -1,5 +1,4 @@
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "tool/commands.h"
 #include "tool/inspection.h"
 #include "tool/table.h"
+#include "tool/text_file.h"
 
 namespace thinwire::tool {
 namespace {
@@ -108,11 +108,7 @@ void print_for_people(const Inspection& inspection) {
 void run_inspect(const Options& options) {
   const ChosenGradient gradient = read_chosen(options.gradient);
   const Inspection inspection = inspect(gradient.layout, gradient.last());
-  if (options.html) {
-    std::ofstream file(*options.html, std::ios::binary);
-    file << inspection_page(inspection, options.gradient.input) << std::flush;
-    if (!file) throw Error(*options.html + ": cannot be written");
-  }
+  if (options.html) write_text(*options.html, inspection_page(inspection, options.gradient.input));
   options.json ? print_json(inspection) : print_for_people(inspection);
 }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -11,140 +10,24 @@
 
 #include "thinwire/errors.h"
 #include "thinwire/reducer.h"
-#include "thinwire/registry.h"
-#include "tool/bucket_costs.h"
 #include "tool/commands.h"
-#include "tool/layout_json.h"
-#include "tool/plan.h"
+#include "tool/planning.h"
 #include "tool/table.h"
+#include "tool/text_file.h"
 
 namespace thinwire::tool {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMostTried = 8;   // workers of this process
-constexpr int kFewerTried = 4;  // where there are to be more than that
 constexpr int kMostWorkers = 1024;
-constexpr const char* kPlain = "none";
 
-struct Options {
-  std::string rate;
-  std::string latency = "200us";
-  int workers = 4;
-  std::optional<std::string> layout;  // file
-  std::uint64_t elements = 25'600'000;
-  double compute_seconds = 0;
-  std::optional<double> bucket_mb;
-  int lanes = 4;
-  int threads = 1;
-  double hidden = 1;
-  std::vector<std::string> specs = {"bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
-                                    "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
+struct Options : PlanOptions {
+  std::optional<std::string> html;
   bool json = false;
-
-  StepCost step() const {
-    return {.compute_seconds = compute_seconds, .hidden = hidden, .lanes = lanes, .link = {parse_rate(rate), parse_time(latency)}};
-  }
-  // By which costs are measured.
-  std::vector<int> tried() const { return workers <= kMostTried ? std::vector{workers} : std::vector{kFewerTried, kMostTried}; }
 };
 
-struct Row {
-  std::string spec;
-  std::vector<BucketCost> buckets;
-  std::optional<double> error;
-  StepTime time;
-  Limit limit = Limit::kLink;
-  double speedup = 1;     // over kPlain
-  double pays_below = 0;  // bytes a second
-
-  double bytes() const {
-    double sum = 0;
-    for (const BucketCost& bucket : buckets) sum += bucket.bytes;
-    return sum;
-  }
-  int rounds() const {
-    int sum = 0;
-    for (const BucketCost& bucket : buckets) sum += bucket.rounds;
-    return sum;
-  }
-};
-
-struct Plan {
-  StepCost step;
-  std::uint64_t elements = 0;
-  std::vector<std::uint64_t> bucket_elements;
-  std::uint64_t measured_elements = 0;
-  std::vector<Row> rows;  // the fastest first
-
-  double bits(const Row& row) const { return 8 * row.bytes() / static_cast<double>(elements); }
-};
-
-Row measure_row(const std::string& spec, const Sample& sample, const Link& link, const Options& options) {
-  std::vector<BucketCosts> measured;
-  for (const int tried : options.tried()) {
-    const Link alike = tried == options.workers ? link : choosing_alike(link, tried, options.workers);
-    measured.push_back(measure_buckets(sample.buckets, {.compressor = spec,
-                                                        .workers = tried,
-                                                        .threads = options.threads,
-                                                        .link = alike}));
-  }
-  BucketCosts& costs = measured.back();
-  if (measured.size() > 1)
-    for (std::size_t i = 0; i < costs.buckets.size(); ++i)
-      costs.buckets[i] = extrapolate({kFewerTried, measured.front().buckets[i]}, {kMostTried, costs.buckets[i]}, options.workers);
-  Row row;
-  row.spec = spec;
-  row.buckets = std::move(costs.buckets);
-  row.error = costs.nmse_worker;
-  return row;
-}
-
-// The plain sum, and every one of `specs` once.
-std::vector<std::string> specs_of(const Options& options) {
-  std::vector<std::string> specs = {kPlain};
-  for (const std::string& spec : options.specs)
-    if (canonical_spec(spec) != canonical_spec(kPlain) && std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
-  return specs;
-}
-
-Plan make_plan(const Options& options) {
-  Plan plan;
-  plan.step = options.step();
-  const BucketSizes sizes = bucket_sizes(options.bucket_mb);
-  const Layout layout = options.layout ? read_layout(*options.layout, std::nullopt) : even_layout(options.elements, sizes);
-  if (layout.elements() == 0) throw Error(*options.layout + ": has no elements to average");
-  plan.elements = layout.elements();
-  const std::vector<std::string> specs = specs_of(options);
-  const Buckets buckets = ddp_buckets(layout, sizes);
-  plan.bucket_elements = bucket_elements(buckets);
-  const std::vector<double> ready = ready_seconds(plan.bucket_elements, plan.step.compute_seconds);
-  const Sample sample = sample_of(buckets);
-  plan.measured_elements = sample.elements();
-
-  const bool shows_progress = isatty(STDERR_FILENO) != 0;
-  const std::string clear = "\r\x1b[K";
-  for (const std::string& spec : specs) {
-    if (shows_progress) std::cerr << clear + "measuring " + spec << std::flush;
-    Row row = measure_row(spec, sample, plan.step.link, options);
-    row.buckets = spread(sample, row.buckets, plan.bucket_elements);
-    for (std::size_t i = 0; i < ready.size(); ++i) row.buckets[i].ready_seconds = ready[i];
-    row.time = predict_step(plan.step, row.buckets);
-    row.limit = limit_of(plan.step, row.buckets);
-    plan.rows.push_back(std::move(row));
-  }
-  if (shows_progress) std::cerr << clear << std::flush;
-  const Row& plain = plan.rows.front();
-  for (Row& row : plan.rows) {
-    row.speedup = plain.time.seconds / row.time.seconds;
-    row.pays_below = pays_below(plan.step, row.buckets, plain.buckets);
-  }
-  std::ranges::stable_sort(plan.rows, {}, [](const Row& row) { return row.time.seconds; });
-  return plan;
-}
-
-ordered_json row_json(const Row& row, const Plan& plan) {
+ordered_json row_json(const PlanRow& row, const Plan& plan) {
   const bool always = std::isinf(row.pays_below), never = row.pays_below == 0;
   ordered_json buckets = ordered_json::array();
   for (std::size_t i = 0; i < row.buckets.size(); ++i) {
@@ -163,7 +46,7 @@ ordered_json row_json(const Row& row, const Plan& plan) {
           {"wire_seconds", row.time.wire_seconds},
           {"speedup", row.speedup},
           {"limit", name_of(row.limit)},
-          {"pays", row.spec == kPlain || never ? "never" : always ? "always" : "below"},
+          {"pays", row.spec == kPlainSpec || never ? "never" : always ? "always" : "below"},
           {"pays_below_bits_per_second", always || never ? ordered_json(nullptr) : ordered_json(8 * row.pays_below)},
           {"traffic_bytes", row.bytes()},
           {"bits_per_element", plan.bits(row)},
@@ -172,9 +55,9 @@ ordered_json row_json(const Row& row, const Plan& plan) {
           {"buckets", buckets}};
 }
 
-void print_json(const Plan& plan, const Options& options) {
+void print_json(const Plan& plan, const PlanOptions& options) {
   ordered_json rows = ordered_json::array();
-  for (const Row& row : plan.rows) rows.push_back(row_json(row, plan));
+  for (const PlanRow& row : plan.rows) rows.push_back(row_json(row, plan));
   std::cout << ordered_json{{"link_bits_per_second", 8 * plan.step.link.bytes_per_second},
                             {"round_seconds", plan.step.link.round_seconds},
                             {"workers", options.workers},
@@ -189,43 +72,6 @@ void print_json(const Plan& plan, const Options& options) {
             << '\n';
 }
 
-// At most eight characters: with powers of ten only where a million is reached.
-std::string number_text(double number) {
-  return number < 999.5 || number >= 999'999.5 ? short_number(number) : with_commas(static_cast<std::uint64_t>(std::llround(number)));
-}
-
-std::string milliseconds(double seconds) { return number_text(1e3 * seconds); }
-
-std::string pays_text(const Row& row) {
-  if (row.spec == kPlain) return "";
-  if (row.pays_below == 0) return "never";
-  return std::isinf(row.pays_below) ? "always" : short_rate(row.pays_below);
-}
-
-const char* limit_text(Limit limit) {
-  switch (limit) {
-    case Limit::kComputation:
-      return "Its step is hardly longer than the computation.";
-    case Limit::kCodec:
-      return "What limits it is the codec: more --threads, or a processor that is faster than this one, would help most.";
-    case Limit::kRounds:
-      return "What limits it is the latency of rounds: a shorter one, or larger buckets, would help most.";
-    default:
-      return "What limits it is the link: fewer bits would help most.";
-  }
-}
-
-std::string verdict(const Plan& plan) {
-  const Row& best = plan.rows.front();
-  if (best.spec != kPlain)
-    return best.spec + " is the fastest here: " + number_text(best.speedup) + " times as fast as " + kPlain + ", and pays on " +
-           (std::isinf(best.pays_below) ? "any link. " : "links below " + short_rate(best.pays_below) + ". ") + limit_text(best.limit);
-  const Row& next = *std::ranges::max_element(plan.rows, {}, &Row::pays_below);
-  std::string text = "Nothing here is faster than none on this link.";
-  if (next.pays_below > 0) text += " The first to pay, on links below " + short_rate(next.pays_below) + ", is " + next.spec + ".";
-  return text;
-}
-
 constexpr const char* kNote = R"(
 A prediction, from codecs that were measured on this machine, on noise. What sending takes of the
 processor is not in it: from some Gb/s on, steps take longer (docs/plan.md).
@@ -234,7 +80,7 @@ error: the share of the noise's energy that one encoding loses, which with feedb
 low rank or few large entries noise does not have.
 )";
 
-void print_for_people(const Plan& plan, const Options& options) {
+void print_for_people(const Plan& plan, const PlanOptions& options) {
   const std::size_t buckets = plan.bucket_elements.size();
   std::cout << with_commas(plan.elements) << " float32 in " << buckets << (buckets == 1 ? " bucket, " : " buckets, ") << options.workers
             << " workers, " << short_rate(plan.step.link.bytes_per_second) << ", " << milliseconds(plan.step.link.round_seconds)
@@ -250,7 +96,7 @@ void print_for_people(const Plan& plan, const Options& options) {
                {"pays below", 10, true},
                {"error", 9, true}});
   double least = std::numeric_limits<double>::infinity();
-  for (const Row& row : plan.rows) {
+  for (const PlanRow& row : plan.rows) {
     const bool is_least = row.error && *row.error < least;
     if (is_least) least = *row.error;
     table.add({row.spec, number_text(plan.bits(row)), milliseconds(row.time.wire_seconds), milliseconds(row.time.codec_seconds),
@@ -261,15 +107,22 @@ void print_for_people(const Plan& plan, const Options& options) {
   std::cout << '\n';
   for (const std::string& line : wrap(verdict(plan), kLineWidth)) std::cout << line << '\n';
   std::cout << kNote;
-  const bool fewer_workers = options.workers > kMostTried;
+  const std::vector<int> tried = options.tried();
+  const bool fewer_workers = tried.size() > 1;
   if (fewer_workers || plan.measured_elements != plan.elements)
     std::cout << "Measured with " << with_commas(plan.measured_elements) << " elements"
-              << (fewer_workers ? ", " + std::to_string(kFewerTried) + " and " + std::to_string(kMostTried) + " workers" : "")
+              << (fewer_workers ? ", " + std::to_string(tried.front()) + " and " + std::to_string(tried.back()) + " workers" : "")
               << ", from which the rest follows.\n";
 }
 
 void run_plan(const Options& options) {
-  const Plan plan = make_plan(options);
+  const bool shows_progress = isatty(STDERR_FILENO) != 0;
+  const std::string clear = "\r\x1b[K";
+  const Plan plan = make_plan(options, [&](const std::string& spec) {
+    if (shows_progress) std::cerr << clear + "measuring " + spec << std::flush;
+  });
+  if (shows_progress) std::cerr << clear << std::flush;
+  if (options.html) write_text(*options.html, plan_page(plan, options));
   options.json ? print_json(plan, options) : print_for_people(plan, options);
 }
 
@@ -320,6 +173,7 @@ Command add_plan(CLI::App& tool) {
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
+  app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
   app->footer(R"(Encoding and decoding are measured on this machine, by workers of this process that compute in
 turns; bytes and rounds are those that they count. Above 8 workers both follow from 4 and 8.
@@ -338,7 +192,8 @@ What is printed:
 Examples:
   thinwire plan --link 1gbit --workers 4 --elements 25600000 --compute 0.15
   thinwire plan --link 100mbit --layout model.json --workers 8 --compressor casq:bits=2 --json
-  thinwire plan --link 10gbit --latency 50us --threads 4 --hidden 0 --compute 0.1)");
+  thinwire plan --link 10gbit --latency 50us --threads 4 --hidden 0 --compute 0.1
+  thinwire plan --link 1gbit --compute 0.15 --html plan.html)");
   return {app, [options] { run_plan(*options); }};
 }
 

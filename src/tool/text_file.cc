@@ -22,4 +22,11 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << text;
+  stream.close();
+  if (!stream) throw Error(path.string() + ": cannot be written: " + std::strerror(errno));
+}
+
 }  // namespace thinwire::tool

@@ -1,6 +1,7 @@
 """`thinwire plan`: bytes and rounds are those of an exchange, buckets those of DDP, and steps what the model makes of both."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -191,3 +192,27 @@ def test_a_recorded_models_layout():
     result, rows = plan("--link", "100mbit", "--layout", layout, *FEW)
     assert result["elements"] == sum(int(np.prod(parameter["shape"])) for parameter in json.loads(layout.read_text()))
     assert rows["casq:bits=2,reduce=scatter"]["speedup"] > rows["bf16"]["speedup"] > 1.5
+
+
+def test_page(tmp_path):
+    page = tmp_path / "plan.html"
+    text = succeed("plan", "--link", "1gbit", "--compute", "0.05", *SMALL, *FEW, "--html", page)
+    found = page.read_text()
+    assert found.count("<polyline") == 3 and found.count("<td>casq:bits=2,reduce=scatter</td>") == 1
+    assert all(rate in found for rate in ("10 Mb/s", "100 Mb/s", "1 Gb/s", "10 Gb/s", "100 Gb/s"))
+    assert " ".join(text.split("\n\n")[-2].split()).startswith(re.search("</h1><p>([^.]*)", found)[1])
+    assert not re.search(r"(src|href)=|https?://|\bnan\b|\binf\b", found)
+
+
+def test_steps_of_the_page_fall_as_links_get_faster(tmp_path):
+    page = tmp_path / "plan.html"
+    succeed("plan", "--link", "1gbit", *SMALL, *FEW, "--html", page)
+    for points in re.findall("<polyline points='([^']*)'", page.read_text()):
+        places = [tuple(map(float, point.split(","))) for point in points.split()]
+        assert len(places) == 65
+        assert places == sorted(places)  # to the right, and down
+        assert all(later[1] >= earlier[1] for earlier, later in zip(places, places[1:]))
+
+
+def test_a_page_that_cannot_be_written(tmp_path):
+    assert "cannot be written" in fail(1, "plan", "--link", "1gbit", *SMALL, *FEW, "--html", tmp_path / "no" / "plan.html")

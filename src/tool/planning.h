@@ -1,0 +1,74 @@
+// The plan that `thinwire plan` makes: what each spec would cost on a network, from codecs that are measured here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "thinwire/step_time.h"
+#include "tool/plan.h"
+
+namespace thinwire::tool {
+
+inline constexpr const char* kPlainSpec = "none";
+
+struct PlanOptions {
+  std::string rate;
+  std::string latency = "200us";
+  int workers = 4;
+  std::optional<std::string> layout;  // file
+  std::uint64_t elements = 25'600'000;
+  double compute_seconds = 0;
+  std::optional<double> bucket_mb;
+  int lanes = 4;
+  int threads = 1;
+  double hidden = 1;
+  std::vector<std::string> specs = {"bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
+                                    "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
+
+  StepCost step() const {
+    return {.compute_seconds = compute_seconds, .hidden = hidden, .lanes = lanes, .link = {parse_rate(rate), parse_time(latency)}};
+  }
+  // Numbers of workers by which costs are measured: theirs, or what more follow from.
+  std::vector<int> tried() const;
+};
+
+struct PlanRow {
+  std::string spec;
+  std::vector<BucketCost> buckets;
+  std::optional<double> error;
+  StepTime time;
+  Limit limit = Limit::kLink;
+  double speedup = 1;     // over kPlainSpec
+  double pays_below = 0;  // bytes a second
+
+  double bytes() const;
+  int rounds() const;
+};
+
+struct Plan {
+  StepCost step;
+  std::uint64_t elements = 0;
+  std::vector<std::uint64_t> bucket_elements;
+  std::uint64_t measured_elements = 0;
+  std::vector<PlanRow> rows;  // the fastest first
+
+  double bits(const PlanRow& row) const { return 8 * row.bytes() / static_cast<double>(elements); }
+};
+
+// measuring: is told of each spec before it is measured.
+Plan make_plan(const PlanOptions& options, const std::function<void(const std::string& spec)>& measuring);
+
+// A page with a picture: how long a step takes on links of 10 Mb/s to 100 Gb/s. No network and no script is needed to look at it.
+std::string plan_page(const Plan& plan, const PlanOptions& options);
+
+// At most eight characters: with powers of ten only where a million is reached.
+std::string number_text(double number);
+std::string milliseconds(double seconds);
+std::string pays_text(const PlanRow& row);
+// The plan in a sentence or two.
+std::string verdict(const Plan& plan);
+
+}  // namespace thinwire::tool
