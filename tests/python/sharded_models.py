@@ -1,5 +1,6 @@
 """Models that fully_shard() has prepared, small and of odd sizes, and what tests do with them beside one that is left plain."""
 
+import functools
 import math
 
 import thinwire.torch
@@ -39,6 +40,7 @@ def residuals(attachment):
     return {name: row["residual"] for name, row in attachment.state_dict(all_ranks=False)["parameters"].items()}
 
 
+@functools.cache  # a thread of each of its groups wakes up a hundred times a second as long as the worker lives
 def mesh_of(shape):
     """One dimension: all shard. Two: so many replicas of so many shards."""
     return init_device_mesh("cpu", shape, mesh_dim_names=("shard",) if len(shape) == 1 else ("replicate", "shard"))
