@@ -13,7 +13,7 @@ import pytest
 from test_tool import TOOL, WIDEST_LINE, fail, succeed, succeed_in_json
 
 SMALL = ["--elements", 300_000, "--repetitions", 2, "--bucket", 100_000]
-TIMEOUT = 2  # seconds, of a worker that waits for others
+TIMEOUT = 5  # seconds, of a worker that waits for others, who start within it on a busy machine too
 PATIENCE = 60  # in which everything has ended, on a busy machine too
 
 
@@ -52,9 +52,12 @@ def workers_at_work(job, count):
     """workers_of(), once all have gradients: before, in MPI's own start, nobody would notice that one stands still."""
     found = workers_of(job, count)
     deadline = time.monotonic() + PATIENCE
-    while not all(most_memory(worker) > 64e6 for worker in found):
-        assert time.monotonic() < deadline, "the workers do not get to work"
-        time.sleep(0.05)
+    try:
+        while not all(most_memory(worker) > 64e6 for worker in found):
+            assert time.monotonic() < deadline, "the workers do not get to work"
+            time.sleep(0.05)
+    except FileNotFoundError:
+        raise AssertionError(f"a worker has ended before: {ended(job)}") from None
     return found
 
 
