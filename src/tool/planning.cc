@@ -105,7 +105,6 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
   return plan;
 }
 
-// At most eight characters: with powers of ten only where a million is reached.
 std::string number_text(double number) {
   return number < 999.5 || number >= 999'999.5 ? short_number(number) : with_commas(static_cast<std::uint64_t>(std::llround(number)));
 }

@@ -186,6 +186,10 @@ TEST_P(RoundingTest, BetweenEvenLevelsAsInFixedPoint) {
         if (i % 3 == 0 && i % 5 != 1) { ASSERT_EQ(codes[i], i % static_cast<std::size_t>(largest + 1)); }
       }
       ASSERT_TRUE(packed.untouched_before());
+      if (largest % 2 != 0) continue;
+      assign_randomly(values, EvenLevels{largest, 0.0F}, bits, words, packed.span());
+      unpack(packed.span(), bits, codes);
+      ASSERT_TRUE(std::ranges::all_of(codes, [&](int code) { return code == largest / 2; }));
     }
 }
 
