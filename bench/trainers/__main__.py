@@ -60,7 +60,7 @@ def losses_of(row: dict) -> list[tuple[float, float]]:
 
 
 def table(rows: list[dict]) -> str:
-    lines = [f"{'trainer':<14}{'model':<7}{'spec':<14}{'plain loss':>11}{'loss':>9}{'to plain, %':>14}{'of the bytes':>13}  same bits when resumed"]
+    lines = [f"{'trainer':<13}{'model':<6}{'spec':<22}{'plain':>8}{'loss':>9}{'to plain, %':>15}{'of bytes':>10}  resumed alike"]
     for row in rows:
         plain, ours = row["plain"], row["compressed"]
         pairs = losses_of(row)
@@ -68,9 +68,9 @@ def table(rows: list[dict]) -> str:
         mean = statistics.fmean(plain_losses)
         found = paired_interval(our_losses, plain_losses)
         difference = f"{100 * found.mean / mean:+.2f}" + ("" if found.half_width is None else f" ±{100 * found.half_width / mean:.1f}")
-        bits = " and ".join(f"{name} {'yes' if row[name]['resumed_same_bits'] else 'no'}" for name in ("plain", "compressed"))
-        lines.append(f"{row['trainer']:<14}{row['model']:<7}{row['compressor']:<14}{mean:>11.4f}{mean + found.mean:>9.4f}{difference:>14}"
-                     f"{ours['bytes_a_step'] / plain['bytes_a_step']:>13.3f}  {bits}")
+        same = [name for name in ("plain", "compressed") if row[name]["resumed_same_bits"]]
+        lines.append(f"{row['trainer']:<13}{row['model']:<6}{row['compressor']:<22}{mean:>8.4f}{mean + found.mean:>9.4f}{difference:>15}"
+                     f"{ours['bytes_a_step'] / plain['bytes_a_step']:>10.3f}  {', '.join(same) or 'none'}")
     return "\n".join(lines)
 
 
