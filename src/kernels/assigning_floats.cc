@@ -54,52 +54,44 @@ class AssigningFloats {
   Vector<Index> nearly_half_, first_, count_;
 };
 
-// The number of the magnitude below, and of the way to the next one the share that is done: of multiples of the least one once magnitudes are divided by
-// it, of others what is left in their bits.
+// In fixed point: the place of a magnitude among numbers, `shift_` bits after the point. Those of floats that are not denormal have it in their bits.
+// What is drawn is added, and carries.
 template <std::size_t kBits>
 class AssigningFloatsRandomly {
  public:
   HWY_INLINE explicit AssigningFloatsRandomly(const FewBitFloats& floats)
       : normal_(hn::Set(kFloat, std::ldexp(1.0F, floats.least_exponent))),
-        inverse_least_(hn::Set(kFloat, std::ldexp(1.0F, floats.mantissa_bits - floats.least_exponent))),
+        inverse_normal_(hn::Set(kFloat, std::ldexp(1.0F, -floats.least_exponent))),
         shift_(kFloatMantissa - floats.mantissa_bits),
-        rest_(hn::Set(kIndex, (Index{1} << shift_) - 1)),
-        share_of_rest_(hn::Set(kFloat, std::ldexp(1.0F, -shift_))),
-        first_(hn::Set(kIndex, (floats.least_exponent + kFloatBias - 1) << floats.mantissa_bits)),
+        most_drawn_(hn::Set(kIndex, (Index{1} << shift_) - 1)),
+        first_(hn::Set(kIndex, (floats.least_exponent + kFloatBias - 1) << kFloatMantissa)),
         count_(hn::Set(kIndex, floats.count)) {}
 
   HWY_INLINE void operator()(const float* values, const std::uint32_t* words, std::byte* planes) const {
-    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), hn::ShiftRight<8>(load(words, i))); }, planes);
+    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), load(words, i)); }, planes);
   }
 
  private:
   static constexpr Tag<float> kFloat{};
 
-  HWY_INLINE Vector<Index> code_of(Vector<float> x, Vector<std::uint32_t> drawn) const {
+  HWY_INLINE Vector<Index> code_of(Vector<float> x, Vector<std::uint32_t> word) const {
     const Vector<float> magnitude = hn::Abs(x);
-    const Vector<float> multiple = hn::Mul(magnitude, inverse_least_), whole = hn::Floor(multiple);
-    const Vector<Index> bits = hn::BitCast(kIndex, magnitude);
-    const Vector<float> rest = hn::Mul(hn::ConvertTo(kFloat, hn::And(bits, rest_)), share_of_rest_);
-    const auto is_denormal = hn::Lt(magnitude, normal_);
-    const Vector<Index> below =
-        hn::IfThenElse(hn::RebindMask(kIndex, is_denormal), hn::ConvertTo(kIndex, whole), hn::Sub(hn::ShiftRightSame(bits, shift_), first_));
-    const Vector<float> done = hn::IfThenElse(is_denormal, hn::Sub(multiple, whole), rest);
+    const Vector<float> of_normal = hn::Mul(magnitude, inverse_normal_);
+    const Vector<Index> denormal = hn::NearestInt(hn::Mul(of_normal, hn::Set(kFloat, static_cast<float>(1 << kFloatMantissa))));
+    const auto is_denormal = hn::RebindMask(kIndex, hn::Lt(magnitude, normal_));
+    const Vector<Index> place = hn::IfThenElse(is_denormal, denormal, hn::Sub(hn::BitCast(kIndex, magnitude), first_));
 
-    // Below a negative value is what is further from 0, and it is rounded up to what is nearer.
-    const auto negative = hn::Lt(x, hn::Zero(kFloat));
-    const Vector<float> share = hn::IfThenElse(negative, hn::Sub(hn::Set(kFloat, 1.0F), done), done);
-    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, drawn)), hn::Set(kFloat, 1.0F / (1 << 24)));
-    const Vector<Index> up = hn::VecFromMask(kIndex, hn::RebindMask(kIndex, hn::Lt(uniform, share)));  // true is -1
-    const Vector<Index> sign = hn::VecFromMask(kIndex, hn::RebindMask(kIndex, negative));
-    const Vector<Index> number = hn::Min(hn::Sub(below, hn::Xor(up, sign)), count_);
+    // A value goes up where what is drawn is less than its share of the way; a negative one's number carries where it goes down.
+    const Vector<Index> sign = hn::BroadcastSignBit(hn::BitCast(kIndex, x));
+    const Vector<Index> drawn = hn::BitCast(kIndex, hn::ShiftRightSame(word, 32 - shift_));
+    const Vector<Index> carried = hn::Add(place, hn::Xor(drawn, hn::AndNot(sign, most_drawn_)));
+    const Vector<Index> number = hn::Min(hn::ShiftRightSame(carried, shift_), count_);
     return hn::Add(count_, hn::Sub(hn::Xor(number, sign), sign));
   }
 
-  Vector<float> normal_, inverse_least_;
+  Vector<float> normal_, inverse_normal_;
   int shift_;
-  Vector<Index> rest_;
-  Vector<float> share_of_rest_;
-  Vector<Index> first_, count_;
+  Vector<Index> most_drawn_, first_, count_;
 };
 
 void assign_floats_randomly(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,

@@ -52,7 +52,8 @@ void assign(std::span<const float> values, const FewBitFloats& floats, int bits,
 void assign_randomly(std::span<const float> values, std::span<const float> levels, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed);
 
-// The same of these floats, by arithmetic instead of a search. Pre: what is between two of them is not denormal itself.
+// The same of these floats, by arithmetic instead of a search; to 2^-(23 - mantissa_bits) of their distance, by as many of a word's upper bits.
+// Pre: what is between two of them is not denormal itself, but for what is below the least one.
 void assign_randomly(std::span<const float> values, const FewBitFloats& floats, int bits, std::span<const std::uint32_t> words,
                      std::span<std::byte> packed);
 

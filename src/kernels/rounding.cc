@@ -16,56 +16,49 @@ namespace {
 using Word = std::uint32_t;
 constexpr Tag<Word> kWord{};
 
-// The upper and lower halves of 64-bit products with a constant.
-struct Product {
-  Vector<Word> high, low;
-};
+// Words travel as the lower halves of 64-bit lanes, where products have room; what is in the upper halves does not count. A vector of words takes one such
+// vector without SIMD, else two: of even and of odd lanes.
+using Wide = std::uint64_t;
+constexpr Tag<Wide> kWide{};
+constexpr std::size_t kParts = kWidth<Word> / kWidth<Wide>;
 
-HWY_INLINE Product multiply_wide(Vector<Word> x, Word factor) {
+HWY_INLINE Vector<Wide> multiply(Vector<Wide> x, Word factor) {
 #if HWY_TARGET == HWY_SCALAR
-  const std::uint64_t product = std::uint64_t{hn::GetLane(x)} * factor;
-  return {hn::Set(kWord, static_cast<Word>(product >> 32)), hn::Set(kWord, static_cast<Word>(product))};
+  return hn::Set(kWide, (hn::GetLane(x) & 0xFFFFFFFFU) * factor);
 #else
-  const hn::RepartitionToWide<Tag<Word>> wide;
-  const Vector<Word> f = hn::Set(kWord, factor);
-  const auto even = hn::MulEven(x, f);
-  const auto odd = hn::MulEven(hn::BitCast(kWord, hn::ShiftRight<32>(hn::BitCast(wide, x))), f);
-  const auto high_of_even = hn::BitCast(kWord, hn::ShiftRight<32>(even));
-  const auto low_of_odd = hn::BitCast(kWord, hn::ShiftLeft<32>(odd));
-  return {hn::OddEven(hn::BitCast(kWord, odd), high_of_even), hn::OddEven(low_of_odd, hn::BitCast(kWord, even))};
+  return hn::MulEven(hn::BitCast(kWord, x), hn::Set(kWord, factor));
 #endif
 }
 
-// The blocks of 16 counters from `counter` on: word b goes to group[16 b + lane]. Up to two vectors of them take turns, as each round of one waits
-// for itself.
+HWY_INLINE Vector<Word> join(const Vector<Wide> (&parts)[kParts]) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(kWord, static_cast<Word>(hn::GetLane(parts[0])));
+#else
+  return hn::OddEven(hn::BitCast(kWord, hn::ShiftLeft<32>(parts[1])), hn::BitCast(kWord, parts[0]));
+#endif
+}
+
+// The blocks of 16 counters from `counter` on: word b goes to group[16 b + lane].
 HWY_INLINE void make_blocks(std::array<Word, 4> counter, std::array<Word, 2> key, Word* group) {
-  constexpr std::size_t kTogether = std::min<std::size_t>(2, kVectors<Word>);
-  for (std::size_t first = 0; first < kVectors<Word>; first += kTogether) {
-    Vector<Word> c0[kTogether], c1[kTogether], c2[kTogether], c3[kTogether];
-    for (std::size_t i = 0; i < kTogether; ++i) {
-      c0[i] = hn::Iota(kWord, static_cast<Word>(counter[0] + (first + i) * kWidth<Word>));
-      c1[i] = hn::Set(kWord, counter[1]);
-      c2[i] = hn::Set(kWord, counter[2]);
-      c3[i] = hn::Set(kWord, counter[3]);
+  for (std::size_t v = 0; v < kVectors<Word>; ++v) {
+    Vector<Wide> words[4][kParts];
+    for (std::size_t part = 0; part < kParts; ++part) {
+      const auto lanes = hn::Mul(hn::Iota(kWide, Wide{0}), hn::Set(kWide, Wide{kParts}));
+      words[0][part] = hn::Add(lanes, hn::Set(kWide, Wide{counter[0]} + v * kWidth<Word> + part));
+      for (std::size_t b = 1; b < 4; ++b) words[b][part] = hn::Set(kWide, Wide{counter[b]});
     }
     std::array<Word, 2> of_round = key;
     for (int round = 0; round < 10; ++round) {
-      for (std::size_t i = 0; i < kTogether; ++i) {
-        const Product even = multiply_wide(c0[i], 0xD2511F53U);
-        const Product odd = multiply_wide(c2[i], 0xCD9E8D57U);
-        c0[i] = hn::Xor(odd.high, hn::Xor(c1[i], hn::Set(kWord, of_round[0])));
-        c2[i] = hn::Xor(even.high, hn::Xor(c3[i], hn::Set(kWord, of_round[1])));
-        c1[i] = odd.low;
-        c3[i] = even.low;
+      for (std::size_t part = 0; part < kParts; ++part) {  // they take turns, as each round waits for the one before
+        const Vector<Wide> even = multiply(words[0][part], 0xD2511F53U), odd = multiply(words[2][part], 0xCD9E8D57U);
+        words[0][part] = hn::Xor3(hn::ShiftRight<32>(odd), words[1][part], hn::Set(kWide, Wide{of_round[0]}));
+        words[2][part] = hn::Xor3(hn::ShiftRight<32>(even), words[3][part], hn::Set(kWide, Wide{of_round[1]}));
+        words[1][part] = odd;
+        words[3][part] = even;
       }
       of_round = {of_round[0] + 0x9E3779B9U, of_round[1] + 0xBB67AE85U};
     }
-    for (std::size_t i = 0; i < kTogether; ++i) {
-      store(c0[i], group, first + i);
-      store(c1[i], group + kLanes, first + i);
-      store(c2[i], group + 2 * kLanes, first + i);
-      store(c3[i], group + 3 * kLanes, first + i);
-    }
+    for (std::size_t b = 0; b < 4; ++b) store(join(words[b]), group + b * kLanes, v);
   }
 }
 

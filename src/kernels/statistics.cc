@@ -56,6 +56,21 @@ void multiply(std::span<float> values, float factor) {
   for_each_group(values.size(), Multiplying{factor}, Column(values));
 }
 
+// body(b, values of the b-th bucket)
+template <class T, class Body>
+HWY_INLINE void for_each_bucket(std::span<T> values, std::size_t bucket, const Body& body) {
+  for (std::size_t b = 0, first = 0; first < values.size(); ++b, first += bucket)
+    body(b, values.subspan(first, std::min(bucket, values.size() - first)));
+}
+
+void scan_buckets(std::span<const float> values, std::size_t bucket, std::span<float> largest) {
+  for_each_bucket(values, bucket, [&](std::size_t b, std::span<const float> own) HWY_ATTR { largest[b] = scan(own).largest; });
+}
+
+void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<const float> factors) {
+  for_each_bucket(values, bucket, [&](std::size_t b, std::span<float> own) HWY_ATTR { multiply(own, factors[b]); });
+}
+
 struct ScanningAndMultiplying {
   Scanning scanning;
   Multiplying multiplying;
@@ -165,6 +180,8 @@ HWY_EXPORT(measure);
 HWY_EXPORT(scan);
 HWY_EXPORT(scan_and_multiply);
 HWY_EXPORT(multiply);
+HWY_EXPORT(scan_buckets);
+HWY_EXPORT(multiply_buckets);
 HWY_EXPORT(squared_norm);
 HWY_EXPORT(split_magnitudes);
 HWY_EXPORT(add_to_histogram);
@@ -178,6 +195,14 @@ Scan scan_and_multiply(std::span<float> values, float factor) {
 }
 
 void multiply(std::span<float> values, float factor) { HWY_DYNAMIC_DISPATCH(multiply)(values, factor); }
+
+void scan_buckets(std::span<const float> values, std::size_t bucket, std::span<float> largest) {
+  HWY_DYNAMIC_DISPATCH(scan_buckets)(values, bucket, largest);
+}
+
+void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<const float> factors) {
+  HWY_DYNAMIC_DISPATCH(multiply_buckets)(values, bucket, factors);
+}
 
 void divide(std::span<float> values, float divisor) {
   constexpr float kLeastNormal = 0x1p-126F, kLarger = 0x1p100F;

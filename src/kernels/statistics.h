@@ -30,6 +30,11 @@ Scan scan_and_multiply(std::span<float> values, float factor);
 
 // values <- values * factor.
 void multiply(std::span<float> values, float factor);
+
+// The same of every `bucket` neighbours at once: largest[b] is the largest magnitude of the b-th ones, of which the last ones may be fewer; they are
+// multiplied by factors[b]. Pre: one of largest, or of factors, for each; values to scan are finite.
+void scan_buckets(std::span<const float> values, std::size_t bucket, std::span<float> largest);
+void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<const float> factors);
 // values <- values * (1 / divisor), in two steps where that is infinite. Pre: divisor > 0; no |value| is more than 2^100 times larger.
 void divide(std::span<float> values, float divisor);
 

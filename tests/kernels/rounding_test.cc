@@ -193,32 +193,51 @@ TEST_P(RoundingTest, BetweenEvenLevelsAsInFixedPoint) {
     }
 }
 
-// What few-bit floats are is searched for as above, and by arithmetic here.
-TEST_P(RoundingTest, BetweenFewBitFloatsAsBetweenAnyLevels) {
+// The place of a value among floats, which are numbered from the lowest one on: its lower neighbour, and the share of the way to the next.
+struct Place {
+  int below;
+  double share;
+};
+Place place_among(const std::vector<double>& floats, double value) {
+  if (value >= floats.back()) return {static_cast<int>(floats.size()) - 1, 0};
+  if (value < floats.front()) return {0, 0};
+  const auto above = std::ranges::upper_bound(floats, value);
+  return {static_cast<int>(above - floats.begin()) - 1, (value - above[-1]) / (above[0] - above[-1])};
+}
+
+// Up where the drawn number is below the share, of which as many bits count as a float's mantissa leaves.
+TEST_P(RoundingTest, BetweenFewBitFloatsTheUpperOneWhereTheDrawnNumberIsBelowTheShare) {
   const FewBitFloats kinds[] = {{0, -126, 127}, {0, -6, 7}, {0, 0, 1}, {3, -6, 126}, {1, 0, 7}};
   for (const FewBitFloats& floats : kinds)
     for (const std::size_t n : kSizes) {
-      std::vector<float> levels = {0.0F};
+      std::vector<double> levels = {0.0};
       for (const double magnitude : magnitudes_of(floats)) {
         if (magnitude == 0) continue;
-        levels.push_back(static_cast<float>(magnitude));
-        levels.insert(levels.begin(), -levels.back());
+        levels.push_back(magnitude);
+        levels.insert(levels.begin(), -magnitude);
       }
       std::vector<float> values = normal_values(n);
       for (std::size_t i = 0; i < n; ++i) {
-        if (i % 5 == 0) values[i] = levels[i / 5 % levels.size()];
-        else values[i] *= 0.7F * levels.back();
+        if (i % 5 == 0) values[i] = static_cast<float>(levels[i / 5 % levels.size()]);
+        else values[i] *= static_cast<float>(0.7 * levels.back());
         if (i % 7 == 0) values[i] = std::ldexp(values[i], -static_cast<int>(i % 40));
         if (i % 11 == 0) values[i] = i % 2 == 0 ? -0.0F : 0.0F;
         if (i % 17 == 0) values[i] = 1e-40F;
-        if (i % 13 == 0) values[i] = levels.back() * 1.0000001F * (i % 2 == 0 ? -1.0F : 1.0F);
+        if (i % 13 == 0) values[i] = static_cast<float>(levels.back()) * 1.0000001F * (i % 2 == 0 ? -1.0F : 1.0F);
       }
       const std::vector<std::uint32_t> words = words_for(n);
-      const int bits = std::bit_width(static_cast<unsigned>(2 * floats.count));
-      Buffer<std::byte> searched(packed_bytes(n, bits), 1), found(packed_bytes(n, bits), 1);
-      assign_randomly(values, levels, bits, words, searched.span());
-      assign_randomly(values, floats, bits, words, found.span());
-      ASSERT_TRUE(std::ranges::equal(found.span(), searched.span())) << n << " values, " << floats.count << " floats of " << floats.mantissa_bits << " bits";
+      const int bits = std::bit_width(static_cast<unsigned>(2 * floats.count)), drawn_bits = 23 - floats.mantissa_bits;
+      Buffer<std::byte> packed(packed_bytes(n, bits), 1);
+      assign_randomly(values, floats, bits, words, packed.span());
+      ASSERT_TRUE(packed.untouched_before());
+      std::vector<std::uint8_t> codes(n);
+      unpack(packed.span(), bits, codes);
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto [below, share] = place_among(levels, static_cast<double>(values[i]));
+        const double one = std::ldexp(1.0, drawn_bits), drawn = static_cast<double>(words[i] >> (32 - drawn_bits));
+        const double way = std::nearbyint(share * one);  // what is below the least float may have more bits
+        ASSERT_EQ(codes[i], below + (drawn < way ? 1 : 0)) << values[i] << " among floats of " << floats.mantissa_bits << " bits, " << i << " of " << n;
+      }
     }
 }
 

@@ -57,6 +57,26 @@ TEST_P(StatisticsTest, ScanAndMultiplyScansWhatWasThere) {
   }
 }
 
+TEST_P(StatisticsTest, EachBucketByItself) {
+  for (const std::size_t bucket : {1U, 5U, 16U, 32U, 100U, 40000U}) {
+    for_each_input(finite_contents, [=](Buffer<float> input) {
+      const std::size_t count = (input.span().size() + bucket - 1) / bucket;
+      Buffer<float> largest(count), factors(count);
+      scan_buckets(input.span(), bucket, largest.span());
+      Buffer<float> expected = input;
+      for (std::size_t b = 0; b < count; ++b) {
+        const auto own = expected.span().subspan(b * bucket, std::min(bucket, input.span().size() - b * bucket));
+        EXPECT_EQ(largest.span()[b], scan(own).largest) << b;
+        factors.span()[b] = 0.5F + static_cast<float>(b);
+        multiply(own, factors.span()[b]);
+      }
+      multiply_buckets(input.span(), bucket, factors.span());
+      expect_same_bits(input.span(), expected.span());
+      EXPECT_TRUE(input.untouched_before());
+    });
+  }
+}
+
 TEST_P(StatisticsTest, SplitHasTheBitsOfSixteenLanesWhereTheyHoldIt) {
   for_each_input(finite_contents, [](const Buffer<float>& input) {
     const float largest = largest_of(input.span());

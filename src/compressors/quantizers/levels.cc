@@ -18,7 +18,11 @@ namespace thinwire {
 namespace {
 
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
-constexpr int kExponentBias = 127;
+constexpr float kMostNorm = 0.999f * std::numeric_limits<float>::max();  // what is sent times the outermost level must be finite
+
+// A power of two by the eight bits of its exponent, of which 0 means 2^-127; and these bits of any magnitude.
+float power_of_two(std::uint32_t exponent) { return exponent == 0 ? 0x1p-127f : std::bit_cast<float>(exponent << 23); }
+std::uint32_t exponent_of(float magnitude) { return std::bit_cast<std::uint32_t>(magnitude) >> 23; }
 
 // Between two neighbours: what is above it belongs to the upper one.
 float threshold_between(float low, float high, bool middle_is_high) {
@@ -66,6 +70,15 @@ double mean_magnitude(std::span<const float> values) {
   return sum / n;
 }
 
+// What makes values multiples of their unit; where that would be infinite, they come nearer to it first.
+float inverse_of(float unit, std::span<float> bucket) {
+  constexpr float kLarger = 0x1p100f;
+  if (unit == 0) return 0;
+  if (unit >= std::numeric_limits<float>::min()) return 1 / unit;
+  kernels::multiply(bucket, kLarger);
+  return 1 / (unit * kLarger);
+}
+
 // E/(E + V), of values between levels.
 float shrunk(std::span<const float> values, std::span<const float> levels) {
   double energy = 0, variance = 0;
@@ -85,30 +98,40 @@ Levels::Levels(const Options& options)
       thresholds_(thresholds_between(options.levels)) {
   table_.resize(std::size_t{1} << bits_, outermost_);
   thresholds_.resize(table_.size() - 1, kInfinite);
-  if (options.rounding == Rounding::kRandom && !options.fit) even_ = even_levels(options.levels);
+  if (options.rounding == Rounding::kRandom && !options.fit && options.bucket == kChunkElements) even_ = even_levels(options.levels);
 }
 
-// What is sent times the outermost level must be finite.
-float Levels::unit_of(std::span<const float> bucket, float largest) const {
-  if (largest == 0) return 0;
-  constexpr double kLeast = std::numeric_limits<float>::denorm_min(), kMost = 0.999 * std::numeric_limits<float>::max();
-  double norm = static_cast<double>(largest);
-  if (options_.norm == Norm::kPowerOfTwo) return std::ldexp(1.0f, std::max(std::ilogb(largest) - std::ilogb(outermost_), -kExponentBias));
-  if (options_.norm == Norm::kEuclidean) norm = std::sqrt(kernels::squared_norm(bucket));
-  if (options_.norm == Norm::kMeanMagnitude) norm = mean_magnitude(bucket);
-  if (options_.clip > 0) norm = std::min(norm, options_.clip * standard_deviation(bucket));
-  return static_cast<float>(std::max(std::min(norm, kMost) / static_cast<double>(outermost_), kLeast));
+// `largest` is that of all values.
+void Levels::find_norms(std::span<float> values, float largest, std::span<float> norms) const {
+  if (options_.norm == Norm::kLargest || options_.norm == Norm::kPowerOfTwo) {
+    if (norms.size() == 1) norms[0] = largest;
+    else kernels::scan_buckets(values, options_.bucket, norms);
+    return;
+  }
+  for (std::size_t b = 0; b < norms.size(); ++b) {
+    const std::span<const float> bucket = bucket_of(values, b);
+    const double norm = options_.norm == Norm::kEuclidean ? std::sqrt(kernels::squared_norm(bucket)) : mean_magnitude(bucket);
+    norms[b] = static_cast<float>(std::min(norm, static_cast<double>(kMostNorm)));
+  }
+}
+
+float Levels::unit_of(std::span<const float> bucket, float norm) const {
+  if (norm == 0) return 0;
+  if (options_.norm == Norm::kPowerOfTwo)
+    return power_of_two(std::max(exponent_of(norm) + exponent_of(1.0f), exponent_of(outermost_)) - exponent_of(outermost_));
+  if (options_.clip > 0) norm = std::min(norm, static_cast<float>(options_.clip * standard_deviation(bucket)));
+  return std::max(std::min(norm, kMostNorm) / outermost_, std::numeric_limits<float>::denorm_min());
 }
 
 void Levels::write_unit(float unit, std::span<std::byte> units, std::size_t bucket) const {
   if (options_.norm == Norm::kPowerOfTwo)
-    units[bucket] = unit == 0 ? std::byte{0} : static_cast<std::byte>(std::ilogb(unit) + kExponentBias);
+    units[bucket] = static_cast<std::byte>(exponent_of(unit));
   else
     std::memcpy(units.data() + bucket * sizeof unit, &unit, sizeof unit);
 }
 
 float Levels::read_unit(std::span<const std::byte> units, std::size_t bucket) const {
-  if (options_.norm == Norm::kPowerOfTwo) return std::ldexp(1.0f, std::to_integer<int>(units[bucket]) - kExponentBias);
+  if (options_.norm == Norm::kPowerOfTwo) return power_of_two(std::to_integer<std::uint32_t>(units[bucket]));
   float unit;
   std::memcpy(&unit, units.data() + bucket * sizeof unit, sizeof unit);
   return unit;
@@ -118,30 +141,33 @@ std::size_t Levels::most_bytes(const Piece& piece) const {
   return all_unit_bytes(piece.elements()) + level_bytes() + kernels::packed_bytes(piece.elements(), bits_);
 }
 
-// Into numbers of levels, which may be this chunk's own.
-void Levels::assign_randomly(std::span<const float> values, std::span<const float> levels, const RandomSequence& random,
+// Into numbers of levels, which may be this chunk's own. Even levels take values that are yet to be multiplied by 1 / their unit.
+void Levels::assign_randomly(std::span<const float> values, std::span<const float> levels, float inverse_unit, const RandomSequence& random,
                              std::span<std::byte> packed) const {
+  const kernels::EvenLevels even{even_.largest, even_.inverse_step * inverse_unit};
   for_each_rounding_tile(values.size(), random, [&](std::size_t first, std::span<const std::uint32_t> words) {
     const auto tile = values.subspan(first, words.size());
     const auto into = packed.subspan(kernels::packed_bytes(first, bits_), kernels::packed_bytes(tile.size(), bits_));
-    if (even_.inverse_step > 0) kernels::assign_randomly(tile, even_, bits_, words, into);
+    if (is_even()) kernels::assign_randomly(tile, even, bits_, words, into);
     else if (options_.floats) kernels::assign_randomly(tile, *options_.floats, bits_, words, into);
     else kernels::assign_randomly(tile, levels, bits_, words, into);
   });
 }
 
 std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
-                                 std::span<std::byte> code, std::span<std::byte> /*room*/) const {
+                                 std::span<std::byte> code, std::span<std::byte> room) const {
   const std::size_t unit_end = all_unit_bytes(values.size());
   const auto units = code.first(unit_end), sent_levels = code.subspan(unit_end, level_bytes());
   const auto packed = code.subspan(unit_end + sent_levels.size());
-  const std::size_t count = buckets(values.size());
-  for (std::size_t b = 0; b < count; ++b) {
-    const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
-    const float unit = unit_of(bucket, count == 1 ? magnitudes.largest : kernels::scan(bucket).largest);
+  const auto inverse_units = carve<float>(room, buckets(values.size()));
+  find_norms(values, magnitudes.largest, inverse_units);
+  for (std::size_t b = 0; b < inverse_units.size(); ++b) {
+    const auto bucket = bucket_of(values, b);
+    const float unit = unit_of(bucket, inverse_units[b]);
     write_unit(unit, units, b);
-    if (unit > 0) kernels::divide(bucket, unit);
+    inverse_units[b] = inverse_of(unit, bucket);
   }
+  if (!is_even()) kernels::multiply_buckets(values, options_.bucket, inverse_units);
   if (options_.rounding == Rounding::kNearest) {
     if (options_.floats) kernels::assign(values, *options_.floats, bits_, packed);
     else kernels::assign(values, thresholds_, bits_, packed);
@@ -157,7 +183,7 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
     std::ranges::transform(sent, shrunken.begin(), [=](float level) { return factor * level; });
     std::memcpy(sent_levels.data(), shrunken.data(), sent_levels.size());
   }
-  assign_randomly(values, levels, pass == Pass::kFirst ? piece.random : piece.random.second(), packed);
+  assign_randomly(values, levels, inverse_units[0], pass == Pass::kFirst ? piece.random : piece.random.second(), packed);
   return code.size();
 }
 

@@ -88,7 +88,11 @@ class Levels : public Compressor, protected NumberedCodec {
   std::size_t all_unit_bytes(std::size_t elements) const { return buckets(elements) * unit_bytes(); }
   std::size_t level_bytes() const { return options_.fit ? table_.size() * sizeof(float) : 0; }
   std::size_t unit_bytes() const { return options_.norm == Norm::kPowerOfTwo ? 1 : sizeof(float); }
-  float unit_of(std::span<const float> bucket, float largest) const;
+  std::span<float> bucket_of(std::span<float> values, std::size_t b) const {
+    return values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
+  }
+  void find_norms(std::span<float> values, float largest, std::span<float> norms) const;
+  float unit_of(std::span<const float> bucket, float norm) const;
   void write_unit(float unit, std::span<std::byte> units, std::size_t bucket) const;
   float read_unit(std::span<const std::byte> units, std::size_t bucket) const;
   struct Parts {
@@ -96,9 +100,11 @@ class Levels : public Compressor, protected NumberedCodec {
   };
   Parts parts(std::span<const std::byte> code, std::size_t elements) const;
   // What numbers mean, in units.
+  bool is_even() const { return even_.inverse_step > 0; }
   using Table = std::array<float, std::size_t{1} << kernels::kMaxCodeBits>;
   std::span<const float> levels_in(std::span<const std::byte> sent, Table& room) const;
-  void assign_randomly(std::span<const float> values, std::span<const float> levels, const RandomSequence& random, std::span<std::byte> packed) const;
+  void assign_randomly(std::span<const float> values, std::span<const float> levels, float inverse_unit, const RandomSequence& random,
+                       std::span<std::byte> packed) const;
   static void write_entries(std::span<const float> levels, float unit, float weight, std::span<float> entries);
 
   Options options_;
@@ -107,7 +113,7 @@ class Levels : public Compressor, protected NumberedCodec {
   float outermost_;
   std::vector<float> table_;       // levels, the last one repeated up to 2^bits
   std::vector<float> thresholds_;  // between them, for rounding to the nearest; infinity behind the last one
-  kernels::EvenLevels even_;       // if they are: of a unit of 1; else its inverse_step is 0
+  kernels::EvenLevels even_;       // of a unit of 1, if that is what they are and all entries share a unit; else its inverse_step is 0
 };
 
 }  // namespace thinwire

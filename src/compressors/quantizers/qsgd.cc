@@ -26,12 +26,19 @@ Qsgd::Qsgd(const Options& options) : options_(options) {
                         " does not go with reduce=sum, as what is coded does not add up; it takes reduce=auto, gather or scatter");
 }
 
-float Qsgd::norm(std::span<const float> bucket) const {
+void Qsgd::find_norms(std::span<const float> values, std::span<float> norms) const {
   // Levels times the step must be finite after rounding, too.
   constexpr float kLargest = 0.999f * std::numeric_limits<float>::max();
-  if (options_.norm == Norm::kL2)
-    return static_cast<float>(std::min(std::sqrt(kernels::squared_norm(bucket)), static_cast<double>(kLargest)));
-  return std::min(kernels::scan(bucket).largest, kLargest);
+  if (options_.norm == Norm::kMax) {
+    kernels::scan_buckets(values, options_.bucket, norms);
+    for (float& norm : norms) norm = std::min(norm, kLargest);
+    return;
+  }
+  for (std::size_t b = 0; b < norms.size(); ++b) {
+    const std::size_t first = b * options_.bucket;
+    const double square = kernels::squared_norm(values.subspan(first, std::min(options_.bucket, values.size() - first)));
+    norms[b] = static_cast<float>(std::min(std::sqrt(square), static_cast<double>(kLargest)));
+  }
 }
 
 // Beneath the least normal number its reciprocal would be infinite.
@@ -78,10 +85,8 @@ std::size_t Qsgd::encode_piece(const Piece& piece, Pass pass, std::span<float> v
                                std::span<std::byte> code, std::span<std::byte> /*room*/) const {
   std::array<float, kChunkElements / kLeastBucket> all_steps;
   const auto steps = std::span(all_steps).first(buckets(values.size()));
-  for (std::size_t b = 0; b < steps.size(); ++b) {
-    const std::size_t first = b * options_.bucket;
-    steps[b] = step(norm(values.subspan(first, std::min(options_.bucket, values.size() - first))));
-  }
+  find_norms(values, steps);
+  for (float& step : steps) step = this->step(step);
   const auto packed = code.subspan(steps.size_bytes());
   const RandomSequence random = pass == Pass::kFirst ? piece.random : piece.random.second();
   for_each_tile(values, steps, random, [&](const Tile& tile) {
@@ -146,10 +151,7 @@ void Qsgd::decode_sum(std::span<const std::span<const std::byte>> codes, const P
 // --- levels that add up
 
 void Qsgd::measure(const Piece& /*piece*/, std::span<const float> values, std::span<float> norms, std::span<float> /*room*/) const {
-  for (std::size_t b = 0; b < norms.size(); ++b) {
-    const std::size_t first = b * options_.bucket;
-    norms[b] = norm(values.subspan(first, std::min(options_.bucket, values.size() - first)));
-  }
+  find_norms(values, norms);
 }
 
 void Qsgd::to_levels(const Piece& piece, std::span<const float> values, std::span<const float> steps, const LevelsToWrite& levels,

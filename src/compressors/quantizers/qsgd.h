@@ -85,7 +85,7 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
 
   bool sum_sends_less(int world_size) const;
   std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
-  float norm(std::span<const float> bucket) const;
+  void find_norms(std::span<const float> values, std::span<float> norms) const;
   float step(float norm) const;
   float shrinkage(std::size_t elements) const;
   // Some neighbours of one bucket, from the piece's element `first` on; inverse_step is 0 where the step is 0 or no number.
