@@ -141,6 +141,7 @@ HWY_INLINE Matrix transposed(Matrix x) {
 
 // Up to so many, planes are made, and read, one by one sooner than all at once.
 constexpr std::size_t kMostPackedByPlane = 4, kMostUnpackedByPlane = 3;
+constexpr std::size_t kMostPackedByMask = 6;  // where a vector is a group, so that masks are planes
 
 // Codes of a group, a byte each, and back.
 template <std::size_t kBits>
@@ -186,6 +187,11 @@ constexpr Tag<Index> kIndex{};
 // A group's codes, of which code_of(i) makes the i-th vector.
 template <std::size_t kBits, class CodeOf>
 HWY_INLINE void pack_group(const CodeOf& code_of, std::byte* planes) {
+  if constexpr (kVectors<Index> == 1 && kBits <= kMostPackedByMask) {
+    const Vector<Index> code = code_of(0);
+    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane_of<Index>(hn::TestBit(code, hn::Set(kIndex, Index{1} << k)), 0), planes, k);
+    return;
+  }
   constexpr hn::Rebind<std::uint8_t, Tag<Index>> kByte;
   std::uint8_t codes[kLanes];
 #if HWY_TARGET != HWY_SCALAR

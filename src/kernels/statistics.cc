@@ -86,16 +86,36 @@ Scan scan_and_multiply(std::span<float> values, float factor) {
   return both.scanning.total();
 }
 
+HWY_INLINE Vector<double> load_as_double(const float* group, std::size_t i) {
+  return hn::PromoteTo(Tag<double>(), hn::LoadU(hn::Rebind<float, Tag<double>>(), group + i * kWidth<double>));
+}
+
 struct SummingSquares {
   Lanes<double> sums;
   HWY_INLINE void operator()(const float* values) {
     for (std::size_t i = 0; i < kVectors<double>; ++i) {
-      const auto narrow = hn::LoadU(hn::Rebind<float, Tag<double>>(), values + i * kWidth<double>);
-      const Vector<double> x = hn::PromoteTo(Tag<double>(), narrow);
+      const Vector<double> x = load_as_double(values, i);
       sums[i] = hn::Add(sums[i], hn::Mul(x, x));
     }
   }
 };
+
+struct SummingMoments {
+  Lanes<double> sums, squares;
+  HWY_INLINE void operator()(const float* values) {
+    for (std::size_t i = 0; i < kVectors<double>; ++i) {
+      const Vector<double> x = load_as_double(values, i);
+      sums[i] = hn::Add(sums[i], x);
+      squares[i] = hn::Add(squares[i], hn::Mul(x, x));
+    }
+  }
+};
+
+Moments moments(std::span<const float> values) {
+  SummingMoments summing;
+  for_each_group(values.size(), summing, Column(values));
+  return {.sum = summing.sums.fold(std::plus<double>()), .sum_squares = summing.squares.fold(std::plus<double>())};
+}
 
 double squared_norm(std::span<const float> values) {
   SummingSquares summing;
@@ -183,6 +203,7 @@ HWY_EXPORT(multiply);
 HWY_EXPORT(scan_buckets);
 HWY_EXPORT(multiply_buckets);
 HWY_EXPORT(squared_norm);
+HWY_EXPORT(moments);
 HWY_EXPORT(split_magnitudes);
 HWY_EXPORT(add_to_histogram);
 
@@ -212,6 +233,8 @@ void divide(std::span<float> values, float divisor) {
   }
   multiply(values, 1 / divisor);
 }
+
+Moments moments(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(moments)(values); }
 
 double squared_norm(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(squared_norm)(values); }
 

@@ -47,6 +47,12 @@ struct Split {
 // Pre: values finite, bound >= 0.
 Split split_magnitudes(std::span<const float> values, float bound);
 
+// Sums in double precision.
+struct Moments {
+  double sum = 0;
+  double sum_squares = 0;
+};
+Moments moments(std::span<const float> values);
 // Sum of squares in double precision, for reports rather than for speed.
 double squared_norm(std::span<const float> values);
 

@@ -128,6 +128,14 @@ TEST_P(StatisticsTest, SquaredNormHasTheBitsOfSixteenLanes) {
   });
 }
 
+TEST_P(StatisticsTest, MomentsHaveTheBitsOfSixteenLanes) {
+  for_each_input(finite_contents, [](const Buffer<float>& input) {
+    const Moments found = moments(input.span());
+    EXPECT_EQ(found.sum, sum_in_lanes<double>(input.span(), [](float x) { return double{x}; }));
+    EXPECT_EQ(found.sum_squares, squared_norm(input.span()));
+  });
+}
+
 // Bins found among edges, which are 16 to an octave and evenly spaced within it.
 using Counts = std::vector<std::int32_t>;
 constexpr std::size_t kBins = SignedHistogram::kBins;

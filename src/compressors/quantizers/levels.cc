@@ -1,12 +1,10 @@
 #include "compressors/quantizers/levels.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "compressors/shared/rounding_tiles.h"
 #include "core/scratch.h"
@@ -50,15 +48,10 @@ kernels::EvenLevels even_levels(const std::vector<float>& levels) {
 }
 
 double standard_deviation(std::span<const float> values) {
-  constexpr std::size_t kLanes = 8;  // sums that need not wait for each other
-  std::array<double, kLanes> sums{};
-  std::size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += static_cast<double>(values[i + lane]);
-  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]);
+  const kernels::Moments moments = kernels::moments(values);
   const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(sums.begin(), sums.end(), 0.0) / n;
-  return std::sqrt(std::max(0.0, kernels::squared_norm(values) / n - mean * mean));
+  const double mean = moments.sum / n;
+  return std::sqrt(std::max(0.0, moments.sum_squares / n - mean * mean));
 }
 
 double mean_magnitude(std::span<const float> values) {
