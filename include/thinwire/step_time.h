@@ -19,7 +19,8 @@ struct BucketCost {
 // What all buckets of a step have in common.
 struct StepCost {
   double compute_seconds = 0;  // all that the step does besides averaging gradients
-  double hidden = 0;           // share of the codecs' work that runs on cores which the computation leaves idle, from 0 to 1
+  double hidden = 0;           // share of codecs' work and of sending that runs on cores which the computation leaves idle, from 0 to 1
+  double sending_seconds = 0;  // that the processor takes of each byte to send it, and to receive one
   int lanes = 1;
   Link link;
 };
@@ -27,16 +28,19 @@ struct StepCost {
 struct StepTime {
   double seconds = 0;
   double waiting_seconds = 0;  // of them, behind the computation's end
-  double codec_seconds = 0;    // encoding and decoding, wherever it takes place
+  double codec_seconds = 0;    // encoding and decoding, wherever it takes place,
+  double sending_seconds = 0;  // and what sending takes of the processor
   double wire_seconds = 0;     // in which the link carries bytes
 };
 
 // Buckets go to lanes in turns, and a lane finishes one before it begins the next. There are two stations, which serve in the order
-// of arrival: the codec, whose threads share what is encoded or decoded, and the link. What codecs take of cores that the
-// computation wants delays it, and all buckets that are not ready yet, by that much. A round is waited for by its lane alone.
+// of arrival: the processor, which encodes, sends and decodes, and the link. An encoded bucket is at both at once, and is received when
+// both are done with it. What the processor takes of cores that the computation wants delays it, and all buckets that are not ready yet,
+// by that much. A round is waited for by its lane alone.
 //
 //   station free: f, bucket's arrival there: a, service: s    begins at max(a, f), leaves at max(a, f) + s
 //   service at the link: bytes / bytes_per_second             behind it: rounds * round_seconds
+//   service at the processor: encode_seconds, bytes * sending_seconds, decode_seconds
 //
 // Pre: ready times ascend and lie within the computation; at least one lane; a link that is known.
 StepTime predict_step(const StepCost& step, std::span<const BucketCost> buckets);

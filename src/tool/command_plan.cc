@@ -43,6 +43,7 @@ ordered_json row_json(const PlanRow& row, const Plan& plan) {
           {"step_seconds", row.time.seconds},
           {"waiting_seconds", row.time.waiting_seconds},
           {"codec_seconds", row.time.codec_seconds},
+          {"sending_seconds", row.time.sending_seconds},
           {"wire_seconds", row.time.wire_seconds},
           {"speedup", row.speedup},
           {"limit", name_of(row.limit)},
@@ -64,6 +65,7 @@ void print_json(const Plan& plan, const PlanOptions& options) {
                             {"elements", plan.elements},
                             {"compute_seconds", plan.step.compute_seconds},
                             {"hidden", plan.step.hidden},
+                            {"cores", options.cores ? ordered_json(*options.cores) : ordered_json(nullptr)},
                             {"lanes", plan.step.lanes},
                             {"threads", options.threads},
                             {"measured", {{"elements", plan.measured_elements}, {"workers", options.tried()}}},
@@ -73,8 +75,7 @@ void print_json(const Plan& plan, const PlanOptions& options) {
 }
 
 constexpr const char* kNote = R"(
-A prediction, from codecs that were measured on this machine, on noise. What sending takes of the
-processor is not in it: from some Gb/s on, steps take longer (docs/plan.md).
+A prediction, from codecs that were measured on this machine, on noise (docs/plan.md).
 error: the share of the noise's energy that one encoding loses, which with feedback is sent later;
 * marks those that nothing faster undercuts. `thinwire compare` tells it of your gradients, whose
 low rank or few large entries noise does not have.
@@ -172,6 +173,12 @@ Command add_plan(CLI::App& tool) {
   app->add_option("--hidden", options->hidden, "Share of codec work that the computation does not feel; default 1")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
+  app->add_option("--sending", options->sending, "What the processor takes to send a byte and to receive one; default: measured")
+      ->type_name("TIME")
+      ->check(readable(parse_time));
+  app->add_option("--cores", options->cores, "Of a machine that all workers share; default: each has its own")
+      ->type_name("C")
+      ->check(whole_number(1, kMostWorkers));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
   app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
@@ -184,6 +191,8 @@ A model of the step (docs/plan.md) adds the network:
               ready from the last to the first, as in DDP, by their elements
   --hidden    1: codecs run on cores that the computation leaves idle, as beside a GPU; 0: the
               computation wants all cores, and every millisecond of codec delays it by one
+  --sending   is measured through this machine's loopback; what a network card takes or saves is not
+              in it
 What is printed:
   bits        8 times the bytes that a worker sends in a step (traffic_bytes), by the element
   pays below  the rate of a link below which a step is shorter than with none

@@ -21,7 +21,7 @@ struct Unit {
   double factor;
 };
 constexpr std::array kRates = {Unit{"gbit", 1e9}, Unit{"mbit", 1e6}, Unit{"kbit", 1e3}};
-constexpr std::array kTimes = {Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1}};
+constexpr std::array kTimes = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1}};
 
 // A number without sign and exponent, and a unit; null if `text` is something else.
 std::optional<double> parse(const std::string& text, std::span<const Unit> units) {
@@ -68,7 +68,7 @@ double parse_rate(const std::string& text) {
 
 double parse_time(const std::string& text) {
   const std::optional<double> time = parse(text, kTimes);
-  if (!time) throw ArgumentError("'" + text + "' is not a time; it must be a number in us, ms or s, such as 200us or 1.5ms");
+  if (!time) throw ArgumentError("'" + text + "' is not a time; it must be a number in ns, us, ms or s, such as 200us or 1.5ms");
   return *time;
 }
 
@@ -206,13 +206,16 @@ Limit limit_of(const StepCost& step, std::span<const BucketCost> buckets) {
   constexpr double kHardly = 1.02;
   if (predict_step(step, buckets).seconds <= kHardly * step.compute_seconds) return Limit::kComputation;
   const double codec = seconds_if(buckets, step, [](BucketCost& bucket) { bucket.encode_seconds = bucket.decode_seconds = 0; });
-  const double link = seconds_if(buckets, step, [](BucketCost& bucket) { bucket.bytes = 0; });
+  StepCost without_link = step, without_sending = step;
+  without_link.link.bytes_per_second = std::numeric_limits<double>::infinity();
+  without_sending.sending_seconds = 0;
+  const double link = predict_step(without_link, buckets).seconds, sending = predict_step(without_sending, buckets).seconds;
   const double rounds = seconds_if(buckets, step, [](BucketCost& bucket) { bucket.rounds = 0; });
-  return std::min({std::pair(codec, Limit::kCodec), std::pair(link, Limit::kLink), std::pair(rounds, Limit::kRounds)}).second;
+  return std::min({std::pair(codec, Limit::kCodec), std::pair(sending, Limit::kSending), std::pair(link, Limit::kLink), std::pair(rounds, Limit::kRounds)}).second;
 }
 
 const char* name_of(Limit limit) {
-  constexpr std::array kNames = {"computation", "codec", "link", "rounds"};
+  constexpr std::array kNames = {"computation", "codec", "sending", "link", "rounds"};
   return kNames[static_cast<std::size_t>(limit)];
 }
 

@@ -13,7 +13,7 @@
 
 namespace thinwire::tool {
 
-// Bytes a second of a rate in bits, such as "100mbit" or "2.5gbit"; seconds of a time such as "200us". Throw ArgumentError.
+// Bytes a second of a rate in bits, such as "100mbit" or "2.5gbit"; seconds of a time such as "200us" or "0.4ns". Throw ArgumentError.
 double parse_rate(const std::string& text);
 double parse_time(const std::string& text);
 
@@ -70,7 +70,7 @@ Link choosing_alike(const Link& link, int tried, int workers);
 double pays_below(const StepCost& step, std::span<const BucketCost> buckets, std::span<const BucketCost> plain);
 
 // Without which of them the step would be shortest; computation if there is hardly anything else.
-enum class Limit : std::uint8_t { kComputation, kCodec, kLink, kRounds };
+enum class Limit : std::uint8_t { kComputation, kCodec, kSending, kLink, kRounds };
 Limit limit_of(const StepCost& step, std::span<const BucketCost> buckets);
 const char* name_of(Limit limit);
 

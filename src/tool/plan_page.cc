@@ -15,10 +15,11 @@ constexpr int kStepsADecade = 16;
 
 LogChart::Points steps_over_rates(const Plan& plan, const PlanRow& row) {
   LogChart::Points points;
+  const std::vector<BucketCost> buckets = plan.modelled(row);
   for (int i = 0; i <= 4 * kStepsADecade; ++i) {
     StepCost step = plan.step;
     step.link.bytes_per_second = kSlowest * std::pow(10.0, static_cast<double>(i) / kStepsADecade);
-    points.emplace_back(step.link.bytes_per_second, predict_step(step, row.buckets).seconds);
+    points.emplace_back(step.link.bytes_per_second, predict_step(step, buckets).seconds);
   }
   return points;
 }
@@ -61,7 +62,7 @@ std::string plan_page(const Plan& plan, const PlanOptions& options) {
     out << "<tr><td>" << escaped(row.spec) << "</td><td>" << number_text(plan.bits(row)) << "</td><td>" << milliseconds(row.time.wire_seconds)
         << "</td><td>" << milliseconds(row.time.codec_seconds) << "</td><td>" << milliseconds(row.time.seconds) << "</td><td>"
         << number_text(row.speedup) << "</td><td>" << pays_text(row) << "</td><td>" << (row.error ? short_number(*row.error) : "-") << "</td></tr>";
-  out << "</table><p>Codecs were measured on one machine, on noise; what sending takes of the processor is not in it.</p></body></html>\n";
+  out << "</table><p>Codecs were measured on one machine, on noise.</p></body></html>\n";
   return out.str();
 }
 

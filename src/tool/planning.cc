@@ -8,6 +8,7 @@
 #include "thinwire/registry.h"
 #include "tool/bucket_costs.h"
 #include "tool/layout_json.h"
+#include "tool/sending_cost.h"
 #include "tool/table.h"
 
 namespace thinwire::tool {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int kMostTried = 8;   // workers of this process
 constexpr int kFewerTried = 4;  // where there are to be more than that
+constexpr double kWithHeaders = 1514.0 / 1448;  // bytes on the link for each of a message: full TCP segments in Ethernet's frames
 
 PlanRow measure_row(const std::string& spec, const Sample& sample, const Link& link, const PlanOptions& options) {
   std::vector<BucketCosts> measured;
@@ -44,12 +46,23 @@ std::vector<std::string> specs_of(const PlanOptions& options) {
   return specs;
 }
 
+StepCost step_of(const PlanOptions& options) {
+  const double sending = options.sending ? parse_time(*options.sending) : measure_sending();
+  return {.compute_seconds = options.compute_seconds,
+          .hidden = options.hidden,
+          .sending_seconds = options.crowding(1) * sending / kWithHeaders,
+          .lanes = options.lanes,
+          .link = {parse_rate(options.rate), parse_time(options.latency)}};
+}
+
 const char* limit_text(Limit limit) {
   switch (limit) {
     case Limit::kComputation:
       return "Its step is hardly longer than the computation.";
     case Limit::kCodec:
       return "What limits it is the codec: more --threads, or a processor that is faster than this one, would help most.";
+    case Limit::kSending:
+      return "What limits it is what sending takes of the processor: fewer bits would help most.";
     case Limit::kRounds:
       return "What limits it is the latency of rounds: a shorter one, or larger buckets, would help most.";
     default:
@@ -58,6 +71,16 @@ const char* limit_text(Limit limit) {
 }
 
 }  // namespace
+
+std::vector<BucketCost> Plan::modelled(const PlanRow& row) const {
+  std::vector<BucketCost> buckets = row.buckets;
+  for (BucketCost& bucket : buckets) {
+    bucket.encode_seconds *= codec_crowding;
+    bucket.decode_seconds *= codec_crowding;
+    bucket.bytes *= kWithHeaders;
+  }
+  return buckets;
+}
 
 std::vector<int> PlanOptions::tried() const { return workers <= kMostTried ? std::vector{workers} : std::vector{kFewerTried, kMostTried}; }
 
@@ -75,7 +98,8 @@ int PlanRow::rounds() const {
 
 Plan make_plan(const PlanOptions& options, const std::function<void(const std::string& spec)>& measuring) {
   Plan plan;
-  plan.step = options.step();
+  plan.step = step_of(options);
+  plan.codec_crowding = options.crowding(options.threads);
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);
   const Layout layout = options.layout ? read_layout(*options.layout, std::nullopt) : even_layout(options.elements, sizes);
   if (layout.elements() == 0) throw Error(*options.layout + ": has no elements to average");
@@ -92,14 +116,14 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
     PlanRow row = measure_row(spec, sample, plan.step.link, options);
     row.buckets = spread(sample, row.buckets, plan.bucket_elements);
     for (std::size_t i = 0; i < ready.size(); ++i) row.buckets[i].ready_seconds = ready[i];
-    row.time = predict_step(plan.step, row.buckets);
-    row.limit = limit_of(plan.step, row.buckets);
+    row.time = predict_step(plan.step, plan.modelled(row));
+    row.limit = limit_of(plan.step, plan.modelled(row));
     plan.rows.push_back(std::move(row));
   }
   const PlanRow& plain = plan.rows.front();
   for (PlanRow& row : plan.rows) {
     row.speedup = plain.time.seconds / row.time.seconds;
-    row.pays_below = pays_below(plan.step, row.buckets, plain.buckets);
+    row.pays_below = pays_below(plan.step, plan.modelled(row), plan.modelled(plain));
   }
   std::ranges::stable_sort(plan.rows, {}, [](const PlanRow& row) { return row.time.seconds; });
   return plan;

@@ -1,6 +1,7 @@
 // The plan that `thinwire plan` makes: what each spec would cost on a network, from codecs that are measured here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,12 +26,13 @@ struct PlanOptions {
   int lanes = 4;
   int threads = 1;
   double hidden = 1;
+  std::optional<std::string> sending;  // a byte; else it is measured
+  std::optional<int> cores;            // of a machine that all workers share; else each has its own
   std::vector<std::string> specs = {"bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
                                     "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
 
-  StepCost step() const {
-    return {.compute_seconds = compute_seconds, .hidden = hidden, .lanes = lanes, .link = {parse_rate(rate), parse_time(latency)}};
-  }
+  // How much longer the processor takes where workers share it, each with so many threads.
+  double crowding(int busy_threads) const { return cores ? std::max(1.0, static_cast<double>(workers) * busy_threads / *cores) : 1; }
   // Numbers of workers by which costs are measured: theirs, or what more follow from.
   std::vector<int> tried() const;
 };
@@ -55,6 +57,9 @@ struct Plan {
   std::uint64_t measured_elements = 0;
   std::vector<PlanRow> rows;  // the fastest first
 
+  double codec_crowding = 1;  // how much longer codecs take among the workers
+  // A row's buckets for the model: bytes with their headers, and codecs as long as they take among the workers.
+  std::vector<BucketCost> modelled(const PlanRow& row) const;
   double bits(const PlanRow& row) const { return 8 * row.bytes() / static_cast<double>(elements); }
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -32,6 +33,16 @@ TEST(StepTime, OneBucketGoesThroughItsStations) {
   EXPECT_DOUBLE_EQ(predict_step({.compute_seconds = 4, .hidden = 1, .lanes = 1, .link = kLink}, buckets).waiting_seconds, 2.25);
 }
 
+// The link has it from 1 to 3, and sending takes the processor until 5, before it decodes; or until 2, and the link is what it waits for.
+TEST(StepTime, SendingTakesTheProcessorWhileTheLinkIsBusy) {
+  const std::vector<BucketCost> bucket = {{.encode_seconds = 1, .decode_seconds = 0.25, .rounds = 1, .bytes = 200}};
+  const StepTime time = predict_step({.sending_seconds = 0.02, .lanes = 1, .link = kLink}, bucket);
+  EXPECT_DOUBLE_EQ(time.seconds, 5.25);
+  EXPECT_DOUBLE_EQ(time.sending_seconds, 4);
+  EXPECT_DOUBLE_EQ(time.codec_seconds, 1.25);
+  EXPECT_DOUBLE_EQ(predict_step({.sending_seconds = 0.005, .lanes = 1, .link = kLink}, bucket).seconds, 3.75);
+}
+
 // Codecs that take the computation's cores and are all done before its end cost what they take.
 TEST(StepTime, WhatIsNotHiddenDelays) {
   const std::vector<BucketCost> buckets = {{.ready_seconds = 1, .encode_seconds = 0.5, .decode_seconds = 0.5, .bytes = 100}};
@@ -58,17 +69,24 @@ class Ticking {
     long end = 0;
     for (long now = 0;; ++now) {
       // What ends now.
+      std::vector<std::size_t> served;
+      std::optional<std::size_t> sent_now;
       if (codec_busy_ && --codec_left_ == 0) {
         codec_busy_ = false;
         Way& way = at_[coded_];
-        if (way.encoded) {
+        if (way.encoded && !way.sent) {
+          way.sent = true;
+          sent_now = coded_;
+        } else if (way.encoded) {
           way.done = true;
           way.done_at = now;
           ++done;
           end = now;
         } else {
           way.encoded = true;
+          way.sent = step_.sending_seconds == 0;
           to_link_.insert(coded_);
+          if (!way.sent) served.push_back(coded_);
         }
       }
       if (link_busy_ && --link_left_ == 0) {
@@ -86,10 +104,15 @@ class Ticking {
           way.waits = true;
           (i >= lanes && at_[i - lanes].done_at == now ? released : ready).insert(i);
         }
-        if (way.arrives == now) received.insert(i);
+        if (way.arrives == now) {
+          way.arrived = true;
+          if (way.sent && sent_now != i) received.insert(i);
+        }
       }
+      if (sent_now && at_[*sent_now].arrived) served.push_back(*sent_now);
       codec_queue_.insert(codec_queue_.end(), ready.begin(), ready.end());
       codec_queue_.insert(codec_queue_.end(), received.begin(), received.end());
+      codec_queue_.insert(codec_queue_.end(), served.begin(), served.end());
       codec_queue_.insert(codec_queue_.end(), released.begin(), released.end());
       for (const std::size_t i : to_link_) link_queue_.push_back(i);
       to_link_.clear();
@@ -98,7 +121,8 @@ class Ticking {
         coded_ = codec_queue_.front();
         codec_queue_.pop_front();
         codec_busy_ = true;
-        codec_left_ = static_cast<long>(at_[coded_].encoded ? buckets_[coded_].decode_seconds : buckets_[coded_].encode_seconds);
+        const BucketCost& cost = buckets_[coded_];
+        codec_left_ = static_cast<long>(!at_[coded_].encoded ? cost.encode_seconds : !at_[coded_].sent ? cost.bytes * step_.sending_seconds : cost.decode_seconds);
       }
       if (!link_busy_ && !link_queue_.empty()) {
         sent_ = link_queue_.front();
@@ -115,7 +139,7 @@ class Ticking {
 
  private:
   struct Way {
-    bool waits = false, encoded = false, done = false;
+    bool waits = false, encoded = false, sent = false, arrived = false, done = false;
     long arrives = -1, done_at = -1;
   };
   const StepCost& step_;
@@ -132,7 +156,7 @@ TEST(StepTime, AgreesWithATickingClock) {
   std::mt19937 random(7);
   const auto any = [&](int least, int most) { return static_cast<double>(std::uniform_int_distribution(least, most)(random)); };
   for (int trial = 0; trial < 2000; ++trial) {
-    StepCost step = {.compute_seconds = any(0, 60), .hidden = any(0, 1), .lanes = static_cast<int>(any(1, 5)),
+    StepCost step = {.compute_seconds = any(0, 60), .hidden = any(0, 1), .sending_seconds = any(0, 2), .lanes = static_cast<int>(any(1, 5)),
                      .link = {.bytes_per_second = 1, .round_seconds = any(1, 6)}};
     std::vector<BucketCost> buckets(static_cast<std::size_t>(any(0, 12)));
     const int longest = static_cast<int>(any(1, 15));
