@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.network import workers
 from bench.training.network import Namespaces
 
+_ROUNDS = 50
 _ALONE = "(no exchange)"  # the backward pass itself, which every other row contains
 
 
@@ -86,13 +87,28 @@ def _work(job: dict) -> None:
     def wire_bytes() -> int:
         return int(Path(f"/sys/class/net/{job['interface']}/statistics/tx_bytes").read_text())
 
+    def processor_seconds() -> float:
+        """Of all cores of this machine, whatever they were at."""
+        user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+        return (user + nice + system + interrupts + soft_interrupts) / os.sysconf("SC_CLK_TCK")
+
     def slowest(seconds: float) -> float:
         value = torch.tensor([seconds], dtype=torch.float64)
         dist.all_reduce(value, op=dist.ReduceOp.MAX)
         return value.item()
 
+    def round_seconds() -> float:
+        """Of a collective that moves next to nothing."""
+        seconds = []
+        for _ in range(_ROUNDS):
+            begin = time.perf_counter()
+            dist.all_reduce(torch.zeros(1))
+            seconds.append(time.perf_counter() - begin)
+        return statistics.median(seconds)
+
     dist.init_process_group("gloo", timeout=timedelta(seconds=600))
     torch.set_num_threads(1)
+    a_round = round_seconds()
     for spec in [_ALONE, *job["specs"]]:
         replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
 
@@ -108,10 +124,11 @@ def _work(job: dict) -> None:
             for _ in range(replica.warm_up_steps):
                 step()
             done = replica.warm_up_steps
-            sent, on_wire = replica.costs(done).bytes_sent, wire_bytes()
+            sent, on_wire, busy = replica.costs(done).bytes_sent, wire_bytes(), processor_seconds()
             seconds = [step() for _ in range(job["repetitions"])]
+            busy = (processor_seconds() - busy) / (job["repetitions"] * dist.get_world_size())
         row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
-               "lanes": replica.lanes,
+               "lanes": replica.lanes, "round_seconds": a_round, "processor_seconds": busy,  # a worker's, if it has its share of what the machine did
                "traffic_bytes": 0 if spec == _ALONE else (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
                "wire_bytes": (wire_bytes() - on_wire) / job["repetitions"]}
         if dist.get_rank() == 0:

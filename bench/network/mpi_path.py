@@ -44,7 +44,7 @@ def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitio
                                               *(["--lanes", str(lanes)] if lanes else []),
                                               *(["--hosts", "auto"] if specs.on_two_levels(spec) else []),
                                               *(["--trace", str(trace.resolve())] if trace else [])]))
-    common = {"path": "MPI", "repetitions": repetitions}
+    common = {"path": "MPI", "repetitions": repetitions, "round_seconds": report["round_seconds"]}
     return [
         {**common, "compressor": "plain", "seconds": report["plain_seconds"],
          "traffic_bytes": report["plain_traffic_bytes"], "wire_bytes": report["plain_wire_bytes"]},

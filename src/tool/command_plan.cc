@@ -1,4 +1,6 @@
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "thinwire/errors.h"
 #include "thinwire/reducer.h"
 #include "tool/commands.h"
+#include "tool/measured_plan.h"
 #include "tool/planning.h"
 #include "tool/table.h"
 #include "tool/text_file.h"
@@ -24,6 +27,7 @@ constexpr int kMostWorkers = 1024;
 
 struct Options : PlanOptions {
   std::optional<std::string> html;
+  std::optional<std::string> measured;
   bool json = false;
 };
 
@@ -65,6 +69,7 @@ void print_json(const Plan& plan, const PlanOptions& options) {
                             {"elements", plan.elements},
                             {"compute_seconds", plan.step.compute_seconds},
                             {"hidden", plan.step.hidden},
+                            {"sending_seconds_per_byte", plan.sending_seconds},
                             {"cores", options.cores ? ordered_json(*options.cores) : ordered_json(nullptr)},
                             {"lanes", plan.step.lanes},
                             {"threads", options.threads},
@@ -74,9 +79,7 @@ void print_json(const Plan& plan, const PlanOptions& options) {
             << '\n';
 }
 
-constexpr const char* kNote = R"(
-A prediction, from codecs that were measured on this machine, on noise (docs/plan.md).
-error: the share of the noise's energy that one encoding loses, which with feedback is sent later;
+constexpr const char* kNote = R"(error: the share of the noise's energy that one encoding loses, which with feedback is sent later;
 * marks those that nothing faster undercuts. `thinwire compare` tells it of your gradients, whose
 low rank or few large entries noise does not have.
 )";
@@ -107,7 +110,9 @@ void print_for_people(const Plan& plan, const PlanOptions& options) {
   table.print(std::cout);
   std::cout << '\n';
   for (const std::string& line : wrap(verdict(plan), kLineWidth)) std::cout << line << '\n';
-  std::cout << kNote;
+  std::cout << "\nA prediction (docs/plan.md), from codecs that were measured on this machine, on noise.\n"
+            << "To send a byte takes " << short_number(1e9 * plan.sending_seconds) << " ns of the processor (--sending).\n"
+            << kNote;
   const std::vector<int> tried = options.tried();
   const bool fewer_workers = tried.size() > 1;
   if (fewer_workers || plan.measured_elements != plan.elements)
@@ -116,12 +121,55 @@ void print_for_people(const Plan& plan, const PlanOptions& options) {
               << ", from which the rest follows.\n";
 }
 
+void print_json(const Compared& compared) {
+  ordered_json rows = ordered_json::array();
+  for (const ComparedRow& row : compared.rows)
+    rows.push_back({{"link", row.link},
+                    {"elements", row.elements},
+                    {"path", row.path},
+                    {"compressor", row.spec},
+                    {"measured_seconds", row.measured_seconds},
+                    {"predicted_seconds", row.predicted_seconds}});
+  std::cout << ordered_json{{"sending", compared.sending},
+                            {"cores", compared.cores},
+                            {"median_off", compared.median_off()},
+                            {"worst_off", compared.worst_off()},
+                            {"left_out", compared.left_out},
+                            {"rows", rows}}
+                   .dump(2)
+            << '\n';
+}
+
+std::string per_cent(double share) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%+.0f %%", 100 * share);
+  return text.data();
+}
+
+void print_for_people(const Compared& compared) {
+  Table table({{"link", 8}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}});
+  for (const ComparedRow& row : compared.rows)
+    table.add({row.link, with_commas(row.elements), row.path, row.spec, milliseconds(row.measured_seconds), milliseconds(row.predicted_seconds),
+               per_cent(row.off())});
+  table.print(std::cout);
+  std::cout << "\nOff by " << per_cent(compared.median_off()).substr(1) << " (median), " << per_cent(compared.worst_off()).substr(1) << " at worst, over "
+            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers, " << compared.sending << " of the processor a byte.\n";
+  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out, of PyTorch's own hooks and of two levels.\n";
+}
+
 void run_plan(const Options& options) {
   const bool shows_progress = isatty(STDERR_FILENO) != 0;
   const std::string clear = "\r\x1b[K";
-  const Plan plan = make_plan(options, [&](const std::string& spec) {
+  const auto tell = [&](const std::string& spec) {
     if (shows_progress) std::cerr << clear + "measuring " + spec << std::flush;
-  });
+  };
+  if (options.measured) {
+    const Compared compared = compare_with_measured(*options.measured, options, tell);
+    if (shows_progress) std::cerr << clear << std::flush;
+    return options.json ? print_json(compared) : print_for_people(compared);
+  }
+  if (options.rate.empty()) throw ArgumentError("--link is required, unless --measured names a file");
+  const Plan plan = make_plan(options, tell);
   if (shows_progress) std::cerr << clear << std::flush;
   if (options.html) write_text(*options.html, plan_page(plan, options));
   options.json ? print_json(plan, options) : print_for_people(plan, options);
@@ -147,7 +195,6 @@ Command add_plan(CLI::App& tool) {
   const auto options = std::make_shared<Options>();
   CLI::App* app = tool.add_subcommand("plan", "Predicts which compressor pays on which network");
   app->add_option("--link", options->rate, "Bits a second that each worker sends: 100mbit, 1gbit, 2.5gbit")
-      ->required()
       ->type_name("RATE")
       ->check(readable(parse_rate));
   app->add_option("--latency", options->latency, "What a collective takes that moves next to nothing; default 200us")
@@ -181,6 +228,9 @@ Command add_plan(CLI::App& tool) {
       ->check(whole_number(1, kMostWorkers));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
   app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
+  app->add_option("--measured", options->measured, "Predict what bench.network measured instead: a network.json")
+      ->type_name("FILE")
+      ->excludes("--link");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
   app->footer(R"(Encoding and decoding are measured on this machine, by workers of this process that compute in
 turns; bytes and rounds are those that they count. Above 8 workers both follow from 4 and 8.
@@ -202,7 +252,8 @@ Examples:
   thinwire plan --link 1gbit --workers 4 --elements 25600000 --compute 0.15
   thinwire plan --link 100mbit --layout model.json --workers 8 --compressor casq:bits=2 --json
   thinwire plan --link 10gbit --latency 50us --threads 4 --hidden 0 --compute 0.1
-  thinwire plan --link 1gbit --compute 0.15 --html plan.html)");
+  thinwire plan --link 1gbit --compute 0.15 --html plan.html
+  thinwire plan --measured out/network/network.json)");
   return {app, [options] { run_plan(*options); }};
 }
 

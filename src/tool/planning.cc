@@ -46,8 +46,7 @@ std::vector<std::string> specs_of(const PlanOptions& options) {
   return specs;
 }
 
-StepCost step_of(const PlanOptions& options) {
-  const double sending = options.sending ? parse_time(*options.sending) : measure_sending();
+StepCost step_of(const PlanOptions& options, double sending) {
   return {.compute_seconds = options.compute_seconds,
           .hidden = options.hidden,
           .sending_seconds = options.crowding(1) * sending / kWithHeaders,
@@ -98,7 +97,8 @@ int PlanRow::rounds() const {
 
 Plan make_plan(const PlanOptions& options, const std::function<void(const std::string& spec)>& measuring) {
   Plan plan;
-  plan.step = step_of(options);
+  plan.sending_seconds = options.sending ? parse_time(*options.sending) : measure_sending();
+  plan.step = step_of(options, plan.sending_seconds);
   plan.codec_crowding = options.crowding(options.threads);
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);
   const Layout layout = options.layout ? read_layout(*options.layout, std::nullopt) : even_layout(options.elements, sizes);

@@ -52,6 +52,7 @@ struct PlanRow {
 
 struct Plan {
   StepCost step;
+  double sending_seconds = 0;  // a byte that a worker sends, with its core to itself
   std::uint64_t elements = 0;
   std::vector<std::uint64_t> bucket_elements;
   std::uint64_t measured_elements = 0;

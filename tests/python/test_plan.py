@@ -10,6 +10,7 @@ from test_tool import ROOT, WIDEST_LINE, fail, save, succeed, succeed_in_json, w
 
 SMALL = "--elements", "100000"  # one bucket
 FEW = "--compressor", "bf16", "--compressor", "casq:bits=2,reduce=scatter"
+HEADERS = 1514 / 1448  # bytes on the link for each that is sent
 
 
 def plan(*arguments):
@@ -23,7 +24,7 @@ def layout_of(shapes):
 
 
 def test_one_bucket_adds_up():
-    result, rows = plan("--link", "8mbit", "--latency", "3ms", "--workers", "3", *SMALL, *FEW)
+    result, rows = plan("--link", "8mbit", "--latency", "3ms", "--workers", "3", "--sending", "0.01ns", *SMALL, *FEW)
     given = {"link_bits_per_second": 8e6, "round_seconds": 0.003, "workers": 3, "elements": 100_000, "compute_seconds": 0, "lanes": 4}
     assert {key: result[key] for key in given} == given
     assert result["measured"] == {"elements": 100_000, "workers": [3]}
@@ -32,8 +33,9 @@ def test_one_bucket_adds_up():
         [bucket] = row["buckets"]
         codec = bucket["encode_seconds"] + bucket["decode_seconds"]
         assert 0 < codec < 1 and row["codec_seconds"] == pytest.approx(codec)
-        assert row["wire_seconds"] == pytest.approx(bucket["bytes"] / 1e6)
-        assert row["step_seconds"] == pytest.approx(codec + bucket["bytes"] / 1e6 + 0.003 * bucket["rounds"])
+        assert row["wire_seconds"] == pytest.approx(HEADERS * bucket["bytes"] / 1e6)
+        assert row["sending_seconds"] == pytest.approx(0.01e-9 * bucket["bytes"])  # meanwhile
+        assert row["step_seconds"] == pytest.approx(codec + HEADERS * bucket["bytes"] / 1e6 + 0.003 * bucket["rounds"])
         assert row["waiting_seconds"] == row["step_seconds"]
         assert row["traffic_bytes"] == bucket["bytes"] and row["rounds"] == bucket["rounds"]
         assert row["bits_per_element"] == pytest.approx(8 * bucket["bytes"] / 100_000)
@@ -47,7 +49,7 @@ def test_one_bucket_adds_up():
         assert rows[spec]["limit"] == "link"
         if rest[0] > rest[1]:  # at that rate both take as long
             assert rows[spec]["pays"] == "below"
-            assert rows[spec]["pays_below_bits_per_second"] == pytest.approx(8 * (b["bytes"] - a["bytes"]) / (rest[0] - rest[1]))
+            assert rows[spec]["pays_below_bits_per_second"] == pytest.approx(8 * HEADERS * (b["bytes"] - a["bytes"]) / (rest[0] - rest[1]))
         else:  # where "none" was measured at a moment when the machine was slow, fewer bytes cost nothing
             assert rows[spec]["pays"] == "always" and rows[spec]["pays_below_bits_per_second"] is None
 
@@ -110,14 +112,73 @@ def test_latency_counts_rounds():
 def test_what_is_not_hidden_delays_the_computation(hidden):
     """Of two buckets the first is averaged long before the second is ready, which the computation's end makes it."""
     spec = "casq:bits=2,reduce=scatter"
-    arguments = "--link", "1gbit", "--latency", "1ms", *SMALL, "--bucket-mb", "0.2", "--compute", "30", "--compressor", spec
+    arguments = "--link", "1gbit", "--latency", "1ms", *SMALL, "--bucket-mb", "0.2", "--compute", "30", "--sending", "0ns", "--compressor", spec
     row = plan(*arguments, "--hidden", hidden)[1][spec]
     codec = [bucket["encode_seconds"] + bucket["decode_seconds"] for bucket in row["buckets"]]
     last = row["buckets"][1]
-    waiting = codec[1] + last["bytes"] / 125e6 + 0.001 * last["rounds"]
+    waiting = codec[1] + HEADERS * last["bytes"] / 125e6 + 0.001 * last["rounds"]
     assert row["waiting_seconds"] == pytest.approx(waiting)
     assert row["step_seconds"] == pytest.approx(30 + (1 - hidden) * codec[0] + waiting, abs=1e-9)
     assert row["limit"] == "computation"
+
+
+def test_workers_that_share_cores_take_longer():
+    arguments = "--link", "100000gbit", "--latency", "0us", "--workers", "4", "--sending", "100ns", *SMALL, *FEW
+    for cores, threads, codecs, sending in ((None, 1, 1, 1), (4, 1, 1, 1), (2, 1, 2, 2), (2, 2, 4, 2), (3, 1, 4 / 3, 4 / 3)):
+        result, rows = plan(*arguments, "--threads", threads, *(("--cores", cores) if cores else ()))
+        assert (result["cores"], result["sending_seconds_per_byte"]) == (cores, pytest.approx(100e-9))
+        for row in rows.values():
+            [bucket] = row["buckets"]
+            codec = codecs * (bucket["encode_seconds"] + bucket["decode_seconds"])
+            assert row["codec_seconds"] == pytest.approx(codec)
+            assert row["sending_seconds"] == pytest.approx(sending * 100e-9 * bucket["bytes"])
+            assert row["step_seconds"] == pytest.approx(codec + row["sending_seconds"], rel=1e-3)
+        assert rows["none"]["limit"] == "sending"
+
+
+def test_sending_is_measured():
+    assert 1e-11 < plan("--link", "1gbit", *SMALL, "--compressor", "none")[0]["sending_seconds_per_byte"] < 1e-7
+
+
+def measured_row(**differences):
+    return {"link": "8mbit", "elements": 100_000, "path": "DDP", "compressor": "plain", "seconds": 0.6, "traffic_bytes": 600_000,
+            "round_seconds": 0.001, "lanes": None} | differences
+
+
+def network_file(write, rows):  # noqa: F811
+    return write("network.json", json.dumps({"settings": {"workers": "4"}, "rows": rows}))
+
+
+def test_predictions_beside_what_was_measured(write):  # noqa: F811
+    rows = [
+        measured_row(processor_seconds=0.5),  # of the fewest elements, so that it does not say what sending takes
+        measured_row(elements=200_000, seconds=1.4, traffic_bytes=1_200_000, processor_seconds=0.006),
+        measured_row(elements=200_000, link="4mbit", seconds=2.6, traffic_bytes=1_200_000, processor_seconds=0.6),  # nor of a slow link
+        measured_row(compressor="thinwire:bf16", seconds=0.3, lanes=2),
+        measured_row(path="MPI", compressor="casq:bits=2,reduce=gather", seconds=0.1, lanes=1, bucket_elements=100_000),
+        *(measured_row(compressor=spec) for spec in ("(no exchange)", "bf16", "powersgd")),
+        measured_row(path="MPI", compressor="hosts:casq:bits=2"),
+    ]
+    path = network_file(write, rows)
+    result = succeed_in_json("plan", "--measured", path)
+    assert (result["sending"], result["left_out"]) == ("5.000ns", 4)
+    assert [(row["path"], row["compressor"], row["measured_seconds"]) for row in result["rows"]] == [
+        (row["path"], row["compressor"], row["seconds"]) for row in rows[:5]]
+    wires = [0.6 * HEADERS, 1.2 * HEADERS, 2.4 * HEADERS, 0.3 * HEADERS, 0.075 * HEADERS]
+    assert [row["predicted_seconds"] for row in result["rows"]] == pytest.approx(wires, rel=0.1, abs=0.01)
+    off = sorted(abs(row["predicted_seconds"] / row["measured_seconds"] - 1) for row in result["rows"])
+    assert result["median_off"] == pytest.approx(off[2]) and result["worst_off"] == pytest.approx(off[-1])
+    text = succeed("plan", "--measured", path, "--sending", "1us", "--cores", "3")
+    assert "3 cores for all workers, 1us of the processor a byte" in text and "4 rows are left out" in text
+    assert max(map(len, text.splitlines())) <= WIDEST_LINE
+
+
+def test_measured_files_that_are_none(write, tmp_path):  # noqa: F811
+    for content in ("", "[]", "{}", '{"rows": []}', '{"rows": 3, "settings": {}}', '{"settings": {}, "rows": []}'):
+        assert "is not what bench.network writes" in fail(1, "plan", "--measured", write("other.json", content))
+    assert "is not what bench.network writes" in fail(1, "plan", "--measured", network_file(write, [{"path": "DDP"}]))
+    assert "missing.json" in fail(1, "plan", "--measured", tmp_path / "missing.json")
+    assert "off by 0 %" in succeed("plan", "--measured", network_file(write, [])).lower()
 
 
 def test_links_choose():
@@ -171,6 +232,9 @@ def test_none_and_doubles_are_measured_once():
     (["--link", "1gbit", "--elements", "0"], "--elements"),
     (["--link", "1gbit", "--compute", "-1"], "--compute"),
     (["--link", "1gbit", "--hidden", "1.5"], "--hidden"),
+    (["--link", "1gbit", "--sending", "fast"], "--sending: 'fast' is not a time"),
+    (["--link", "1gbit", "--cores", "0"], "--cores"),
+    (["--link", "1gbit", "--measured", "network.json"], "--measured"),
     (["--link", "1gbit", "--lanes", "0"], "--lanes"),
     (["--link", "1gbit", "--threads", "0"], "--threads"),
     (["--link", "1gbit", "--bucket-mb", "0"], "--bucket-mb"),

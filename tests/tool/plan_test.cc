@@ -25,6 +25,7 @@ TEST(Plan, ReadsRates) {
 
 TEST(Plan, ReadsTimes) {
   EXPECT_DOUBLE_EQ(parse_time("200us"), 200e-6);
+  EXPECT_DOUBLE_EQ(parse_time("0.4ns"), 0.4e-9);
   EXPECT_DOUBLE_EQ(parse_time("1.5ms"), 1.5e-3);
   EXPECT_DOUBLE_EQ(parse_time("2s"), 2);
   EXPECT_EQ(parse_time("0us"), 0);
@@ -167,7 +168,10 @@ TEST(Plan, NamesWhatLimits) {
   EXPECT_EQ(limit({.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 1, .bytes = 100}, 0), Limit::kLink);
   EXPECT_EQ(limit({.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 8, .bytes = 10}, 0), Limit::kRounds);
   EXPECT_EQ(limit({.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 8, .bytes = 10}, 2), Limit::kComputation);
+  const StepCost busy{.sending_seconds = 0.02, .lanes = 1, .link = {100, 0.1}};
+  EXPECT_EQ(limit_of(busy, std::vector<BucketCost>{{.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 1, .bytes = 100}}), Limit::kSending);
   EXPECT_STREQ(name_of(Limit::kRounds), "rounds");
+  EXPECT_STREQ(name_of(Limit::kSending), "sending");
 }
 
 }  // namespace

@@ -1,0 +1,125 @@
+#include "tool/measured_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include "thinwire/errors.h"
+#include "tool/sending_cost.h"
+#include "tool/text_file.h"
+
+namespace thinwire::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kPlain = "plain";
+constexpr int kAnyLanes = 64;   // DDP's own all-reduces wait for nothing
+constexpr int kPlainLanes = 4;  // of `thinwire allreduce`
+constexpr double kElementsOfAMiB = 262'144;
+
+Json read_network(const std::string& path) {
+  Json network = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  if (!network.is_object() || !network.contains("rows") || !network["rows"].is_array() || !network.contains("settings"))
+    throw Error(path + ": is not what bench.network writes: a JSON object with settings and rows");
+  return network;
+}
+
+// Seconds a byte of the processor.
+std::optional<double> sending_in(const Json& rows) {
+  std::optional<double> sending;
+  std::tuple<double, double> best;  // the most elements, and of these the least time
+  for (const Json& row : rows) {
+    if (row.at("path") != "DDP" || row.at("compressor") != kPlain || !row.contains("processor_seconds")) continue;
+    const std::tuple candidate(row.at("elements").get<double>(), -row.at("seconds").get<double>());
+    if (sending && candidate <= best) continue;
+    best = candidate;
+    sending = row.at("processor_seconds").get<double>() / row.at("traffic_bytes").get<double>();
+  }
+  return sending;
+}
+
+// As parse_time() reads it.
+std::string time_text(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3fns", 1e9 * seconds);
+  return text.data();
+}
+
+// How a row's message was cut, and what `thinwire plan` calls its spec; nothing for what the tool cannot do itself.
+std::optional<PlanOptions> options_for(const Json& row, PlanOptions options) {
+  static const std::set<std::string> kPytorchs = {"bf16", "fp16", "powersgd", "(no exchange)"};
+  const std::string spec = row.at("compressor").get<std::string>(), path = row.at("path").get<std::string>();
+  options.rate = row.at("link").get<std::string>();
+  options.elements = row.at("elements").get<std::uint64_t>();
+  if (row.contains("round_seconds") && row["round_seconds"].is_number()) options.latency = time_text(row["round_seconds"].get<double>());
+  options.specs.clear();
+  const bool through_mpi = path == "MPI";
+  if (spec == kPlain) {
+    options.lanes = through_mpi ? kPlainLanes : kAnyLanes;
+    if (through_mpi) options.bucket_mb = static_cast<double>(kBucketElements) / kElementsOfAMiB;
+    return options;
+  }
+  if (spec.starts_with("hosts:") || (!through_mpi && kPytorchs.contains(spec))) return std::nullopt;
+  constexpr std::string_view kOurs = "thinwire:";
+  options.specs = {spec.starts_with(kOurs) ? spec.substr(kOurs.size()) : spec};
+  if (row.contains("lanes") && row["lanes"].is_number()) options.lanes = row["lanes"].get<int>();
+  if (row.contains("bucket_elements") && row["bucket_elements"].is_number()) options.bucket_mb = row["bucket_elements"].get<double>() / kElementsOfAMiB;
+  return options;
+}
+
+std::vector<double> magnitudes(const std::vector<ComparedRow>& rows) {
+  std::vector<double> off;
+  for (const ComparedRow& row : rows) off.push_back(std::abs(row.off()));
+  std::ranges::sort(off);
+  return off;
+}
+
+}  // namespace
+
+double Compared::median_off() const {
+  const std::vector<double> off = magnitudes(rows);
+  return off.empty() ? 0 : 0.5 * (off[off.size() / 2] + off[(off.size() - 1) / 2]);
+}
+
+double Compared::worst_off() const { return rows.empty() ? 0 : magnitudes(rows).back(); }
+
+Compared compare_with_measured(const std::string& path, const PlanOptions& given, const std::function<void(const std::string& spec)>& predicting) {
+  const Json network = read_network(path);
+  Compared compared;
+  try {
+    PlanOptions options = given;
+    options.workers = std::stoi(network["settings"].at("workers").get<std::string>());
+    if (!options.cores) options.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    if (!options.sending) {
+      const std::optional<double> sending = sending_in(network["rows"]);
+      options.sending = time_text(sending ? *sending : measure_sending());
+    }
+    compared.sending = *options.sending;
+    compared.cores = *options.cores;
+    for (const Json& row : network["rows"]) {
+      const std::optional<PlanOptions> of_row = options_for(row, options);
+      if (!of_row) {
+        ++compared.left_out;
+        continue;
+      }
+      const std::string spec = of_row->specs.empty() ? kPlainSpec : of_row->specs.front();
+      predicting(spec);
+      const Plan plan = make_plan(*of_row, [](const std::string&) {});
+      const auto found = std::ranges::find(plan.rows, spec, &PlanRow::spec);
+      compared.rows.push_back({of_row->rate, row.at("path"), row.at("compressor"), of_row->elements, row.at("seconds"), found->time.seconds});
+    }
+  } catch (const Json::exception& error) {
+    throw Error(path + ": is not what bench.network writes: " + error.what());
+  }
+  return compared;
+}
+
+}  // namespace thinwire::tool

@@ -1,0 +1,37 @@
+// Predictions beside what `bench.network` measured.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tool/planning.h"
+
+namespace thinwire::tool {
+
+struct ComparedRow {
+  std::string link, path, spec;
+  std::uint64_t elements = 0;
+  double measured_seconds = 0;
+  double predicted_seconds = 0;
+
+  double off() const { return predicted_seconds / measured_seconds - 1; }
+};
+
+struct Compared {
+  std::string sending;  // a byte, as in PlanOptions
+  int cores = 0;
+  std::vector<ComparedRow> rows;
+  std::size_t left_out = 0;  // what PyTorch's own hooks or two levels did
+
+  double median_off() const;  // of magnitudes; 0 without rows
+  double worst_off() const;
+};
+
+// `path`: a network.json. Its workers were on one machine, which `options.cores` says how many cores it has, else this one's. What sending takes is, unless
+// `options` says it, what the longest plain sum through DDP took of the processor on the fastest link; where there is none, as measured here. Throws Error
+// for a file that cannot be read or is none of that kind. predicting: is told of each row before its codec is measured.
+Compared compare_with_measured(const std::string& path, const PlanOptions& options, const std::function<void(const std::string& spec)>& predicting);
+
+}  // namespace thinwire::tool
