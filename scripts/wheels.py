@@ -26,7 +26,11 @@ for spec in ("none", "casq:bits=4", "casq:rate=2", "gradiveq:learn=1,lag=0", "to
     found, figures = thinwire.exchange(gradients, spec)
     error = ((found - mean) ** 2).sum() / (mean**2).sum()
     assert error < 0.3, (spec, error)
-print("thinwire", thinwire.__version__, "exchanges with", len(thinwire.compressors()), "compressors")
+try:
+    thinwire.exchange(gradients, "casq:bits=99")
+    raise SystemExit("an error of C++ did not arrive")
+except thinwire.ArgumentError:
+    print("thinwire", thinwire.__version__, "exchanges with", len(thinwire.compressors()), "compressors, and refuses what is none")
 """
 
 
