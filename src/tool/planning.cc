@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "thinwire/errors.h"
 #include "thinwire/registry.h"
@@ -18,14 +19,19 @@ constexpr int kMostTried = 8;   // workers of this process
 constexpr int kFewerTried = 4;  // where there are to be more than that
 constexpr double kWithHeaders = 1514.0 / 1448;  // bytes on the link for each of a message: full TCP segments in Ethernet's frames
 
+// With as many others that do the same at once as share the machine: cores share caches, memory, and what two threads of one core have in common.
+BucketCosts measure_among(int others, const Buckets& buckets, const BucketTrial& trial) {
+  std::vector<std::jthread> beside;
+  for (int i = 0; i < others; ++i)
+    beside.emplace_back([&] { measure_buckets(buckets, trial); });
+  return measure_buckets(buckets, trial);
+}
+
 PlanRow measure_row(const std::string& spec, const Sample& sample, const Link& link, const PlanOptions& options) {
   std::vector<BucketCosts> measured;
   for (const int tried : options.tried()) {
     const Link alike = tried == options.workers ? link : choosing_alike(link, tried, options.workers);
-    measured.push_back(measure_buckets(sample.buckets, {.compressor = spec,
-                                                        .workers = tried,
-                                                        .threads = options.threads,
-                                                        .link = alike}));
+    measured.push_back(measure_among(options.beside(), sample.buckets, {.compressor = spec, .workers = tried, .threads = options.threads, .link = alike}));
   }
   BucketCosts& costs = measured.back();
   if (measured.size() > 1)

@@ -33,6 +33,9 @@ struct PlanOptions {
 
   // How much longer the processor takes where workers share it, each with so many threads.
   double crowding(int busy_threads) const { return cores ? std::max(1.0, static_cast<double>(workers) * busy_threads / *cores) : 1; }
+  // How many more compute at the same time where codecs are measured.
+  int beside() const { return cores ? std::min({*cores, workers, kMostAtOnce}) - 1 : 0; }
+  static constexpr int kMostAtOnce = 4;  // each has memory of its own
   // Numbers of workers by which costs are measured: theirs, or what more follow from.
   std::vector<int> tried() const;
 };

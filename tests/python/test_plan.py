@@ -207,7 +207,8 @@ def test_for_people():
     assert lines[0] == "100,000 float32 in 1 bucket, 2 workers, 100 Mb/s, 0.2 ms a round"
     assert lines[2].split() == ["compressor", "bits", "wire", "ms", "codec", "ms", "step", "ms", "speedup", "pays", "below", "error"]
     assert {"none", "bf16", "powersgd:rank=4"} < {line.split()[0] for line in lines[4:13]}
-    assert "is the fastest here" in text and "What limits it" in text and "noise" in text
+    in_one_line = " ".join(text.split())
+    assert "is the fastest here" in in_one_line and "What limits it" in in_one_line and "noise" in in_one_line
     assert "from which the rest follows" not in text
     assert "4 and 8 workers" in succeed("plan", "--link", "100mbit", "--workers", "9", *SMALL, "--compressor", "bf16")
 
