@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from bench import text  # noqa: E402
 
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/training/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-LOOKED_UP = re.compile(r"\./|.*-m bench\.|.*examples/(with_fsdp2|local_steps|restart)|.*scripts/|mpirun -n 16")
+LOOKED_UP = re.compile(r"\./|build/thinwire plan --measured|.*-m bench\.|.*examples/(with_fsdp2|local_steps|restart)|.*scripts/|mpirun -n 16")
 PROGRAM = re.compile(r"(\./\S+|-m bench\S+|examples/\S+|scripts/\S+|build/thinwire \w+)(.*)")
 OPTIONS = {"torchrun --nproc-per-node 2 examples/train_fashion_mnist.py": " --train-limit 640",
            "torchrun --nproc-per-node 2 examples/train_language_model.py": " --steps 2 --batch 2 --test-limit 8",
