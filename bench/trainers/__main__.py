@@ -25,10 +25,10 @@ from bench.training.comparison import paired_interval
 _WORKERS = 2
 
 
-def train(trainer: str, model: str, compressor: str, steps: int, folder: Path, resumes_at: int = 0, seed: int = 0) -> dict:
+def train(trainer: str, model: str, compressor: str, steps: int, epoch: int, folder: Path, resumes_at: int = 0, seed: int = 0) -> dict:
     result = folder / "result.json"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(_WORKERS), "-m", "bench.trainers.worker"]
-    arguments = [trainer, model, compressor, "--steps", str(steps), "--folder", str(folder), "--resumes-at", str(resumes_at), "--seed", str(seed), "--result", str(result)]
+    arguments = [trainer, model, compressor, "--steps", str(steps), "--epoch", str(epoch), "--folder", str(folder), "--resumes-at", str(resumes_at), "--seed", str(seed), "--result", str(result)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     done = subprocess.run([sys.executable, *torchrun, *arguments], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
@@ -36,12 +36,12 @@ def train(trainer: str, model: str, compressor: str, steps: int, folder: Path, r
     return json.loads(result.read_text())
 
 
-def row_of(trainer: str, model: str, compressor: str, steps: int) -> dict:
-    row = {"trainer": trainer, "model": model, "compressor": compressor, "steps": steps}
+def row_of(trainer: str, model: str, compressor: str, steps: int, epoch: int) -> dict:
+    row = {"trainer": trainer, "model": model, "compressor": compressor, "steps": steps, "epoch": epoch}
     for name, spec in (("plain", PLAIN), ("compressed", compressor)):
         with tempfile.TemporaryDirectory(prefix="thinwire-trainers-") as folder:
-            whole = train(trainer, model, spec, steps, Path(folder))
-            resumed = train(trainer, model, spec, steps, Path(folder), steps // 2)
+            whole = train(trainer, model, spec, steps, epoch, Path(folder))
+            resumed = train(trainer, model, spec, steps, epoch, Path(folder), steps // 2)
         row[name] = {**whole, "resumed_same_bits": resumed.pop("digest") == whole.pop("digest")}
     return row
 
@@ -50,7 +50,7 @@ def further_losses(row: dict, seed: int) -> dict[str, float]:
     losses = {}
     for name, spec in (("plain", PLAIN), ("compressed", row["compressor"])):
         with tempfile.TemporaryDirectory(prefix="thinwire-trainers-") as folder:
-            losses[name] = train(row["trainer"], row["model"], spec, row["steps"], Path(folder), seed=seed)["curve"][-1]
+            losses[name] = train(row["trainer"], row["model"], spec, row["steps"], row["epoch"], Path(folder), seed=seed)["curve"][-1]
     return losses
 
 
@@ -83,19 +83,20 @@ def main() -> int:
     parser.add_argument("--trainers", nargs="+", choices=TRAINERS, default=list(TRAINERS), help="default: all")
     parser.add_argument("--models", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
     parser.add_argument("--compressor", default="casq:bits=2", help="a spec (default casq:bits=2)")
-    parser.add_argument("--steps", type=int, default=12 * EPOCH, help=f"of the optimizer; a multiple of {2 * EPOCH} (default {12 * EPOCH})")
+    parser.add_argument("--steps", type=int, default=12 * EPOCH, help=f"of the optimizer; a multiple of two epochs (default {12 * EPOCH})")
+    parser.add_argument("--epoch", type=int, default=EPOCH, help=f"steps until examples come again (default {EPOCH})")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each kind, of which the table has means (default 1)")
     parser.add_argument("--out", type=Path, default=Path("out/trainers.json"), help="default out/trainers.json")
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error(f"--seeds {options.seeds}: expected 1 or more")
-    if options.steps < 1 or options.steps % (2 * EPOCH):
-        parser.error(f"--steps {options.steps}: expected a multiple of {2 * EPOCH}, as trainings are resumed in the middle, between epochs")
+    if options.epoch < 1 or options.steps < 1 or options.steps % (2 * options.epoch):
+        parser.error(f"--steps {options.steps} --epoch {options.epoch}: expected steps in a multiple of two epochs, as trainings are resumed in the middle, between epochs")
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for model in options.models:
         for trainer in options.trainers:
-            wanted = {"trainer": trainer, "model": model, "compressor": options.compressor, "steps": options.steps}
+            wanted = {"trainer": trainer, "model": model, "compressor": options.compressor, "steps": options.steps, "epoch": options.epoch}
             row = next((row for row in rows if wanted.items() <= row.items()), None)
             if row is None:
                 print(f"{model} by {trainer} ...", flush=True)

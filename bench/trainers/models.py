@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from bench import text
 from bench.training import data
 
-EPOCH = 50  # steps; checkpoints are written between epochs, where every trainer knows how to go on
+EPOCH = 50  # steps, if nothing else is said; checkpoints are written between epochs, where every trainer knows how to go on
 _WORDS, _WINDOW = 1999, 48  # the rarer ones are one more; at the last number BERT has its mask
 _UNKNOWN, _MASK = _WORDS, _WORDS + 1
 

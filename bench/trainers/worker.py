@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bench.trainers.models import EPOCH, RECIPES, Recipe, loss_of, made
+from bench.trainers.models import RECIPES, Recipe, loss_of, made
 
 _TEST_SAMPLES = 512
 PLAIN = "plain"
@@ -22,10 +22,11 @@ PLAIN = "plain"
 class Training:
     """What a trainer is asked for, and what it tells."""
 
-    def __init__(self, recipe: Recipe, seed: int, steps: int, compressor: str, folder: Path, resumes_at: int):
-        self.recipe, self.seed, self.steps, self.compressor, self.folder, self.resumes_at = recipe, seed, steps, compressor, folder, resumes_at
+    def __init__(self, recipe: Recipe, seed: int, steps: int, epoch: int, compressor: str, folder: Path, resumes_at: int):
+        self.recipe, self.seed, self.steps, self.epoch = recipe, seed, steps, epoch
+        self.compressor, self.folder, self.resumes_at = compressor, folder, resumes_at
         self.workers, self.rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-        self.train = recipe.samples(EPOCH * recipe.batch * recipe.accumulates * self.workers, "train")
+        self.train = recipe.samples(epoch * recipe.batch * recipe.accumulates * self.workers, "train")
         self.test = recipe.samples(_TEST_SAMPLES, "test")
         self.model = made(recipe, seed)
         self.curve: list[float] = []  # losses of what nobody has trained with, after each epoch
@@ -85,10 +86,10 @@ def by_lightning(training: Training) -> None:
 
     recipe = training.recipe
     callback = None if training.compressor == PLAIN else ThinwireCallback(training.compressor)
-    kept = ModelCheckpoint(training.folder, filename="{step}", save_top_k=-1, every_n_epochs=training.steps // 2 // EPOCH,
+    kept = ModelCheckpoint(training.folder, filename="{step}", save_top_k=-1, every_n_epochs=training.steps // 2 // training.epoch,
                            save_on_train_epoch_end=True)  # fmt: skip
     trainer = lightning.Trainer(
-        strategy="ddp", devices=training.workers, accelerator="cpu", max_epochs=training.steps // EPOCH, logger=False, enable_progress_bar=False,
+        strategy="ddp", devices=training.workers, accelerator="cpu", max_epochs=training.steps // training.epoch, logger=False, enable_progress_bar=False,
         enable_model_summary=False, gradient_clip_val=recipe.clip, accumulate_grad_batches=recipe.accumulates,
         precision="bf16-mixed" if recipe.autocast else "32-true", callbacks=[kept, *([callback] if callback else [])])  # fmt: skip
     loader = torch.utils.data.DataLoader(training.train, batch_size=recipe.batch, shuffle=True)
@@ -110,7 +111,7 @@ def by_accelerate(training: Training) -> None:
     if training.resumes_at:
         accelerator.load_state(f"{training.folder}/{training.resumes_at}")
     for step in range(training.resumes_at, training.steps):
-        epoch, place = divmod(step, EPOCH)
+        epoch, place = divmod(step, training.epoch)
         order = torch.randperm(len(training.train), generator=torch.Generator().manual_seed(1000 * training.seed + epoch))
         for part in range(recipe.accumulates):
             first = ((place * recipe.accumulates + part) * training.workers + training.rank) * recipe.batch
@@ -121,7 +122,7 @@ def by_accelerate(training: Training) -> None:
                     accelerator.clip_grad_norm_(model.parameters(), recipe.clip)
                 optimizer.step()
                 optimizer.zero_grad()
-        if place == EPOCH - 1:
+        if place == training.epoch - 1:
             training.end_epoch()
         if step + 1 == training.steps // 2:
             accelerator.save_state(f"{training.folder}/{step + 1}")
@@ -142,12 +143,13 @@ def main() -> None:
     options.add_argument("compressor")
     options.add_argument("--seed", type=int, default=0, help="of weights and of the order of what is trained with")
     options.add_argument("--steps", type=int, required=True)
+    options.add_argument("--epoch", type=int, required=True, help="its steps")
     options.add_argument("--folder", type=Path, required=True, help="of the trainer's checkpoints")
     options.add_argument("--resumes-at", type=int, default=0, metavar="STEP")
     options.add_argument("--result", type=Path, required=True)
     options = options.parse_args()
     torch.set_num_threads(1)
-    training = Training(RECIPES[options.model], options.seed, options.steps, options.compressor, options.folder, options.resumes_at)
+    training = Training(RECIPES[options.model], options.seed, options.steps, options.epoch, options.compressor, options.folder, options.resumes_at)
     begin = time.perf_counter()
     TRAINERS[options.trainer](training)
     seconds = time.perf_counter() - begin

@@ -48,6 +48,11 @@ class Averager:
         self._close_lanes = weakref.finalize(owner, lanes.close)
 
     @property
+    def rank(self) -> int:
+        """This worker's, in its process group."""
+        return self._rank
+
+    @property
     def compressors(self) -> dict[str, str]:
         """The spec by which each parameter travels."""
         return dict(zip(self._parameters.names, self._reducer.compressors, strict=True))
