@@ -220,7 +220,7 @@ Command add_plan(CLI::App& tool) {
   app->add_option("--hidden", options->hidden, "Share of codec work that the computation does not feel; default 1")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
-  app->add_option("--sending", options->sending, "What the processor takes to send a byte and to receive one; default: measured")
+  app->add_option("--sending", options->sending, "Of the processor, to send a byte and to receive one; default: measured")
       ->type_name("TIME")
       ->check(readable(parse_time));
   app->add_option("--cores", options->cores, "Of a machine that all workers share; default: each has its own")
