@@ -25,7 +25,6 @@ using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
 constexpr int kTrials = 2;     // of each division, of which the best counts
 constexpr std::array<std::uint64_t, 3> kDivisors = {1, 4, 10};  // of kBucketElements, into whole chunks: what a trial compares
-constexpr int kPlainLanes = 4;  // more do not make uncompressed sums faster
 
 // Everybody's largest, or sum.
 double agree(CollectiveKind kind, double mine, Communicator& communicator) {

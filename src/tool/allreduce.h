@@ -14,6 +14,8 @@
 
 namespace thinwire::tool {
 
+inline constexpr int kPlainLanes = 4;  // of uncompressed sums, if none are given: more do not make them faster
+
 struct AllreduceOptions {
   std::string compressor;
   std::uint64_t elements = 25'600'000;

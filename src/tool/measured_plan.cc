@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "thinwire/errors.h"
+#include "tool/allreduce.h"
 #include "tool/sending_cost.h"
 #include "tool/text_file.h"
 
@@ -21,8 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kPlain = "plain";
-constexpr int kAnyLanes = 64;   // DDP's own all-reduces wait for nothing
-constexpr int kPlainLanes = 4;  // of `thinwire allreduce`
+constexpr int kAnyLanes = 64;  // DDP's own all-reduces wait for nothing
 constexpr double kElementsOfAMiB = 262'144;
 
 Json read_network(const std::string& path) {
