@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
+#include <span>
 
 namespace thinwire {
 
@@ -8,6 +11,12 @@ namespace thinwire {
 template <std::unsigned_integral T>
 constexpr T divided_up(T a, T b) {
   return (a + b - 1) / b;
+}
+
+// The number-th part of `size`, of which the last one may have fewer.
+template <class T>
+std::span<T> part_of(std::span<T> all, std::size_t size, std::size_t number) {
+  return all.subspan(number * size, std::min(size, all.size() - number * size));
 }
 
 }  // namespace thinwire

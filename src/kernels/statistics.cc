@@ -86,25 +86,12 @@ Scan scan_and_multiply(std::span<float> values, float factor) {
   return both.scanning.total();
 }
 
-HWY_INLINE Vector<double> load_as_double(const float* group, std::size_t i) {
-  return hn::PromoteTo(Tag<double>(), hn::LoadU(hn::Rebind<float, Tag<double>>(), group + i * kWidth<double>));
-}
-
-struct SummingSquares {
-  Lanes<double> sums;
-  HWY_INLINE void operator()(const float* values) {
-    for (std::size_t i = 0; i < kVectors<double>; ++i) {
-      const Vector<double> x = load_as_double(values, i);
-      sums[i] = hn::Add(sums[i], hn::Mul(x, x));
-    }
-  }
-};
-
 struct SummingMoments {
   Lanes<double> sums, squares;
   HWY_INLINE void operator()(const float* values) {
     for (std::size_t i = 0; i < kVectors<double>; ++i) {
-      const Vector<double> x = load_as_double(values, i);
+      const auto narrow = hn::LoadU(hn::Rebind<float, Tag<double>>(), values + i * kWidth<double>);
+      const Vector<double> x = hn::PromoteTo(Tag<double>(), narrow);
       sums[i] = hn::Add(sums[i], x);
       squares[i] = hn::Add(squares[i], hn::Mul(x, x));
     }
@@ -115,12 +102,6 @@ Moments moments(std::span<const float> values) {
   SummingMoments summing;
   for_each_group(values.size(), summing, Column(values));
   return {.sum = summing.sums.fold(std::plus<double>()), .sum_squares = summing.squares.fold(std::plus<double>())};
-}
-
-double squared_norm(std::span<const float> values) {
-  SummingSquares summing;
-  for_each_group(values.size(), summing, Column(values));
-  return summing.sums.fold(std::plus<double>());
 }
 
 struct Splitting {
@@ -202,7 +183,6 @@ HWY_EXPORT(scan_and_multiply);
 HWY_EXPORT(multiply);
 HWY_EXPORT(scan_buckets);
 HWY_EXPORT(multiply_buckets);
-HWY_EXPORT(squared_norm);
 HWY_EXPORT(moments);
 HWY_EXPORT(split_magnitudes);
 HWY_EXPORT(add_to_histogram);
@@ -225,18 +205,18 @@ void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<con
   HWY_DYNAMIC_DISPATCH(multiply_buckets)(values, bucket, factors);
 }
 
-void divide(std::span<float> values, float divisor) {
+float inverse_of(float divisor, std::span<float> values) {
   constexpr float kLeastNormal = 0x1p-126F, kLarger = 0x1p100F;
-  if (divisor < kLeastNormal) {
-    multiply(values, kLarger);
-    divisor *= kLarger;
-  }
-  multiply(values, 1 / divisor);
+  if (divisor >= kLeastNormal) return 1 / divisor;
+  multiply(values, kLarger);
+  return 1 / (divisor * kLarger);
 }
+
+void divide(std::span<float> values, float divisor) { multiply(values, inverse_of(divisor, values)); }
 
 Moments moments(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(moments)(values); }
 
-double squared_norm(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(squared_norm)(values); }
+double squared_norm(std::span<const float> values) { return moments(values).sum_squares; }
 
 void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts) {
   HWY_DYNAMIC_DISPATCH(add_to_histogram)(values, inverse_scale, counts);

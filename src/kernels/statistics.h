@@ -35,7 +35,9 @@ void multiply(std::span<float> values, float factor);
 // multiplied by factors[b]. Pre: one of largest, or of factors, for each; values to scan are finite.
 void scan_buckets(std::span<const float> values, std::size_t bucket, std::span<float> largest);
 void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<const float> factors);
-// values <- values * (1 / divisor), in two steps where that is infinite. Pre: divisor > 0; no |value| is more than 2^100 times larger.
+// What values are multiplied by to be divided; where that would be infinite, they are made larger first. Pre: divisor > 0; no |value| is more than 2^100 times
+// larger.
+float inverse_of(float divisor, std::span<float> values);
 void divide(std::span<float> values, float divisor);
 
 // What magnitudes are on either side of a bound. Sums are of floats, as measure()'s; where they leave the range of floats, of doubles.
@@ -53,7 +55,7 @@ struct Moments {
   double sum_squares = 0;
 };
 Moments moments(std::span<const float> values);
-// Sum of squares in double precision, for reports rather than for speed.
+// Their sum of squares.
 double squared_norm(std::span<const float> values);
 
 // A histogram of signed magnitudes for training clusters, with 16 bins an octave, evenly spaced within it. An edge

@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
-#include <sys/resource.h>
 
 #include "thinwire/errors.h"
+#include "tool/processor_time.h"
 #include "tool/samples.h"
 
 namespace thinwire::tool {
@@ -35,14 +35,6 @@ double agree(CollectiveKind kind, double mine, Communicator& communicator) {
 
 double mean_over_workers(double mine, Communicator& communicator) {
   return agree(CollectiveKind::kSum, mine, communicator) / communicator.world_size();
-}
-
-// Of all threads of this process, so far.
-double processor_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 // A compressor, and how the gradient is cut for it.

@@ -130,7 +130,7 @@ void print_json(const Compared& compared) {
                     {"compressor", row.spec},
                     {"measured_seconds", row.measured_seconds},
                     {"predicted_seconds", row.predicted_seconds}});
-  std::cout << ordered_json{{"sending", compared.sending},
+  std::cout << ordered_json{{"sending_seconds_per_byte", compared.sending_seconds},
                             {"cores", compared.cores},
                             {"median_off", compared.median_off()},
                             {"worst_off", compared.worst_off()},
@@ -142,7 +142,7 @@ void print_json(const Compared& compared) {
 
 std::string per_cent(double share) {
   std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%+.0f %%", 100 * share);
+  std::snprintf(text.data(), text.size(), "%.0f %%", 100 * share);
   return text.data();
 }
 
@@ -150,11 +150,11 @@ void print_for_people(const Compared& compared) {
   Table table({{"link", 8}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}});
   for (const ComparedRow& row : compared.rows)
     table.add({row.link, with_commas(row.elements), row.path, row.spec, milliseconds(row.measured_seconds), milliseconds(row.predicted_seconds),
-               per_cent(row.off())});
+               (row.off() >= 0 ? "+" : "") + per_cent(row.off())});
   table.print(std::cout);
-  std::cout << "\nOff by " << per_cent(compared.median_off()).substr(1) << " (median), " << per_cent(compared.worst_off()).substr(1) << " at worst, over "
-            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers, " << compared.sending << " of the processor a byte.\n";
-  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out, of PyTorch's own hooks and of two levels.\n";
+  std::cout << "\nOff by " << per_cent(compared.median_off()) << " (median), " << per_cent(compared.worst_off()) << " at worst, over "
+            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers, " << number_text(1e9 * compared.sending_seconds) << " ns of the processor a byte.\n";
+  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out, of PyTorch's own hooks, of two levels, or of no link.\n";
 }
 
 void run_plan(const Options& options) {
@@ -168,7 +168,7 @@ void run_plan(const Options& options) {
     if (shows_progress) std::cerr << clear << std::flush;
     return options.json ? print_json(compared) : print_for_people(compared);
   }
-  if (options.rate.empty()) throw ArgumentError("--link is required, unless --measured names a file");
+  if (options.link.bytes_per_second == 0) throw ArgumentError("--link is required, unless --measured names a file");
   const Plan plan = make_plan(options, tell);
   if (shows_progress) std::cerr << clear << std::flush;
   if (options.html) write_text(*options.html, plan_page(plan, options));
@@ -189,17 +189,21 @@ CLI::Validator readable(Parse parse) {
   return CLI::Validator(check, "");
 }
 
+// An option that `parse` reads into `value`.
+template <class Value>
+CLI::Option* add_read(CLI::App* app, const std::string& name, double (*parse)(const std::string&), Value& value, const std::string& help) {
+  return app->add_option_function<std::string>(name, [parse, &value](const std::string& text) { value = parse(text); }, help)->check(readable(parse));
+}
+
 }  // namespace
 
 Command add_plan(CLI::App& tool) {
   const auto options = std::make_shared<Options>();
   CLI::App* app = tool.add_subcommand("plan", "Predicts which compressor pays on which network");
-  app->add_option("--link", options->rate, "Bits a second that each worker sends: 100mbit, 1gbit, 2.5gbit")
-      ->type_name("RATE")
-      ->check(readable(parse_rate));
-  app->add_option("--latency", options->latency, "What a collective takes that moves next to nothing; default 200us")
-      ->type_name("TIME")
-      ->check(readable(parse_time));
+  add_read(app, "--link", parse_rate, options->link.bytes_per_second, "Bits a second that each worker sends: 100mbit, 1gbit, 2.5gbit")
+      ->type_name("RATE");
+  add_read(app, "--latency", parse_time, options->link.round_seconds, "What a collective takes that moves next to nothing; default 200us")
+      ->type_name("TIME");
   app->add_option("--workers", options->workers, "That train together; default 4")->type_name("W")->check(whole_number(2, kMostWorkers));
   app->add_option("--elements", options->elements, "Parameters of the model; default 25,600,000")
       ->type_name("N")
@@ -220,9 +224,8 @@ Command add_plan(CLI::App& tool) {
   app->add_option("--hidden", options->hidden, "Share of codec work that the computation does not feel; default 1")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
-  app->add_option("--sending", options->sending, "Of the processor, to send a byte and to receive one; default: measured")
-      ->type_name("TIME")
-      ->check(readable(parse_time));
+  add_read(app, "--sending", parse_time, options->sending_seconds, "Of the processor, to send a byte and to receive one; default: measured")
+      ->type_name("TIME");
   app->add_option("--cores", options->cores, "Of a machine that all workers share; default: each has its own")
       ->type_name("C")
       ->check(whole_number(1, kMostWorkers));

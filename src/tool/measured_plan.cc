@@ -1,9 +1,7 @@
 #include "tool/measured_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <set>
 #include <thread>
@@ -46,20 +44,14 @@ std::optional<double> sending_in(const Json& rows) {
   return sending;
 }
 
-// As parse_time() reads it.
-std::string time_text(double seconds) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3fns", 1e9 * seconds);
-  return text.data();
-}
-
 // How a row's message was cut, and what `thinwire plan` calls its spec; nothing for what the tool cannot do itself.
 std::optional<PlanOptions> options_for(const Json& row, PlanOptions options) {
   static const std::set<std::string> kPytorchs = {"bf16", "fp16", "powersgd", "(no exchange)"};
-  const std::string spec = row.at("compressor").get<std::string>(), path = row.at("path").get<std::string>();
-  options.rate = row.at("link").get<std::string>();
+  const std::string spec = row.at("compressor").get<std::string>(), path = row.at("path").get<std::string>(), link = row.at("link").get<std::string>();
+  if (link == "none") return std::nullopt;
+  options.link.bytes_per_second = parse_rate(link);
   options.elements = row.at("elements").get<std::uint64_t>();
-  if (row.contains("round_seconds") && row["round_seconds"].is_number()) options.latency = time_text(row["round_seconds"].get<double>());
+  if (row.contains("round_seconds") && row["round_seconds"].is_number()) options.link.round_seconds = row["round_seconds"].get<double>();
   options.specs.clear();
   const bool through_mpi = path == "MPI";
   if (spec == kPlain) {
@@ -96,13 +88,11 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
   Compared compared;
   try {
     PlanOptions options = given;
-    options.workers = std::stoi(network["settings"].at("workers").get<std::string>());
+    options.workers = Json::parse(network["settings"].at("workers").get<std::string>()).get<int>();
     if (!options.cores) options.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    if (!options.sending) {
-      const std::optional<double> sending = sending_in(network["rows"]);
-      options.sending = time_text(sending ? *sending : measure_sending());
-    }
-    compared.sending = *options.sending;
+    if (!options.sending_seconds) options.sending_seconds = sending_in(network["rows"]);
+    if (!options.sending_seconds) options.sending_seconds = measure_sending();
+    compared.sending_seconds = *options.sending_seconds;
     compared.cores = *options.cores;
     for (const Json& row : network["rows"]) {
       const std::optional<PlanOptions> of_row = options_for(row, options);
@@ -114,7 +104,7 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
       predicting(spec);
       const Plan plan = make_plan(*of_row, [](const std::string&) {});
       const auto found = std::ranges::find(plan.rows, spec, &PlanRow::spec);
-      compared.rows.push_back({of_row->rate, row.at("path"), row.at("compressor"), of_row->elements, row.at("seconds"), found->time.seconds});
+      compared.rows.push_back({row.at("link"), row.at("path"), row.at("compressor"), of_row->elements, row.at("seconds"), found->time.seconds});
     }
   } catch (const Json::exception& error) {
     throw Error(path + ": is not what bench.network writes: " + error.what());

@@ -20,10 +20,10 @@ struct ComparedRow {
 };
 
 struct Compared {
-  std::string sending;  // a byte, as in PlanOptions
+  double sending_seconds = 0;  // a byte
   int cores = 0;
   std::vector<ComparedRow> rows;
-  std::size_t left_out = 0;  // what PyTorch's own hooks or two levels did
+  std::size_t left_out = 0;  // what PyTorch's own hooks, two levels or links without a rate did
 
   double median_off() const;  // of magnitudes; 0 without rows
   double worst_off() const;

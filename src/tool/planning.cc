@@ -63,7 +63,7 @@ StepCost step_of(const PlanOptions& options, double sending) {
           .hidden = options.hidden,
           .sending_seconds = options.crowding(1) * sending / kWithHeaders,
           .lanes = options.lanes,
-          .link = {parse_rate(options.rate), parse_time(options.latency)}};
+          .link = options.link};
 }
 
 const char* limit_text(Limit limit) {
@@ -109,7 +109,7 @@ int PlanRow::rounds() const {
 
 Plan make_plan(const PlanOptions& options, const std::function<void(const std::string& spec)>& measuring) {
   Plan plan;
-  plan.sending_seconds = options.sending ? parse_time(*options.sending) : measure_sending();
+  plan.sending_seconds = options.sending_seconds ? *options.sending_seconds : measure_sending();
   plan.step = step_of(options, plan.sending_seconds);
   plan.codec_crowding = options.crowding(options.threads);
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);

@@ -16,8 +16,7 @@ namespace thinwire::tool {
 inline constexpr const char* kPlainSpec = "none";
 
 struct PlanOptions {
-  std::string rate;
-  std::string latency = "200us";
+  Link link{.bytes_per_second = 0, .round_seconds = 200e-6};
   int workers = 4;
   std::optional<std::string> layout;  // file
   std::uint64_t elements = 25'600'000;
@@ -26,8 +25,8 @@ struct PlanOptions {
   int lanes = 4;
   int threads = 1;
   double hidden = 1;
-  std::optional<std::string> sending;  // a byte; else it is measured
-  std::optional<int> cores;            // of a machine that all workers share; else each has its own
+  std::optional<double> sending_seconds;  // a byte; else it is measured
+  std::optional<int> cores;               // of a machine that all workers share; else each has its own
   std::vector<std::string> specs = {"bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
                                     "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include <arpa/inet.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "thinwire/errors.h"
+#include "tool/processor_time.h"
 
 namespace thinwire::tool {
 namespace {
@@ -40,13 +40,6 @@ class Socket {
  private:
   int number_;
 };
-
-double processor_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // All of kBytes, by a call that moves some; less if it fails.
 template <class Move>

@@ -158,10 +158,11 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
         measured_row(path="MPI", compressor="casq:bits=2,reduce=gather", seconds=0.1, lanes=1, bucket_elements=100_000),
         *(measured_row(compressor=spec) for spec in ("(no exchange)", "bf16", "powersgd")),
         measured_row(path="MPI", compressor="hosts:casq:bits=2"),
+        measured_row(link="none"),
     ]
     path = network_file(write, rows)
     result = succeed_in_json("plan", "--measured", path)
-    assert (result["sending"], result["left_out"]) == ("5.000ns", 4)
+    assert (result["sending_seconds_per_byte"], result["left_out"]) == (pytest.approx(5e-9), 5)
     assert [(row["path"], row["compressor"], row["measured_seconds"]) for row in result["rows"]] == [
         (row["path"], row["compressor"], row["seconds"]) for row in rows[:5]]
     wires = [0.6 * HEADERS, 1.2 * HEADERS, 2.4 * HEADERS, 0.3 * HEADERS, 0.075 * HEADERS]
@@ -169,7 +170,7 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
     off = sorted(abs(row["predicted_seconds"] / row["measured_seconds"] - 1) for row in result["rows"])
     assert result["median_off"] == pytest.approx(off[2]) and result["worst_off"] == pytest.approx(off[-1])
     text = succeed("plan", "--measured", path, "--sending", "1us", "--cores", "3")
-    assert "3 cores for all workers, 1us of the processor a byte" in text and "4 rows are left out" in text
+    assert "3 cores for all workers, 1,000 ns of the processor a byte" in text and "5 rows are left out" in text
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
 
 
@@ -177,6 +178,7 @@ def test_measured_files_that_are_none(write, tmp_path):  # noqa: F811
     for content in ("", "[]", "{}", '{"rows": []}', '{"rows": 3, "settings": {}}', '{"settings": {}, "rows": []}'):
         assert "is not what bench.network writes" in fail(1, "plan", "--measured", write("other.json", content))
     assert "is not what bench.network writes" in fail(1, "plan", "--measured", network_file(write, [{"path": "DDP"}]))
+    assert "is not what bench.network writes" in fail(1, "plan", "--measured", write("other.json", '{"settings": {"workers": "four"}, "rows": []}'))
     assert "missing.json" in fail(1, "plan", "--measured", tmp_path / "missing.json")
     assert "off by 0 %" in succeed("plan", "--measured", network_file(write, [])).lower()
 

@@ -63,15 +63,6 @@ double mean_magnitude(std::span<const float> values) {
   return sum / n;
 }
 
-// What makes values multiples of their unit; where that would be infinite, they come nearer to it first.
-float inverse_of(float unit, std::span<float> bucket) {
-  constexpr float kLarger = 0x1p100f;
-  if (unit == 0) return 0;
-  if (unit >= std::numeric_limits<float>::min()) return 1 / unit;
-  kernels::multiply(bucket, kLarger);
-  return 1 / (unit * kLarger);
-}
-
 // E/(E + V), of values between levels.
 float shrunk(std::span<const float> values, std::span<const float> levels) {
   double energy = 0, variance = 0;
@@ -102,7 +93,7 @@ void Levels::find_norms(std::span<float> values, float largest, std::span<float>
     return;
   }
   for (std::size_t b = 0; b < norms.size(); ++b) {
-    const std::span<const float> bucket = bucket_of(values, b);
+    const std::span<const float> bucket = part_of(values, options_.bucket, b);
     const double norm = options_.norm == Norm::kEuclidean ? std::sqrt(kernels::squared_norm(bucket)) : mean_magnitude(bucket);
     norms[b] = static_cast<float>(std::min(norm, static_cast<double>(kMostNorm)));
   }
@@ -155,10 +146,10 @@ std::size_t Levels::encode_piece(const Piece& piece, Pass pass, std::span<float>
   const auto inverse_units = carve<float>(room, buckets(values.size()));
   find_norms(values, magnitudes.largest, inverse_units);
   for (std::size_t b = 0; b < inverse_units.size(); ++b) {
-    const auto bucket = bucket_of(values, b);
+    const auto bucket = part_of(values, options_.bucket, b);
     const float unit = unit_of(bucket, inverse_units[b]);
     write_unit(unit, units, b);
-    inverse_units[b] = inverse_of(unit, bucket);
+    inverse_units[b] = unit > 0 ? kernels::inverse_of(unit, bucket) : 0;
   }
   if (!is_even()) kernels::multiply_buckets(values, options_.bucket, inverse_units);
   if (options_.rounding == Rounding::kNearest) {

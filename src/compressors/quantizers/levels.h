@@ -24,6 +24,7 @@
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/entropy_codec.h"
 #include "compressors/shared/reduce_coded.h"
+#include "core/divide.h"
 #include "kernels/codes.h"
 
 namespace thinwire {
@@ -84,13 +85,10 @@ class Levels : public Compressor, protected NumberedCodec {
   }
 
  private:
-  std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
+  std::size_t buckets(std::size_t elements) const { return divided_up(elements, options_.bucket); }
   std::size_t all_unit_bytes(std::size_t elements) const { return buckets(elements) * unit_bytes(); }
   std::size_t level_bytes() const { return options_.fit ? table_.size() * sizeof(float) : 0; }
   std::size_t unit_bytes() const { return options_.norm == Norm::kPowerOfTwo ? 1 : sizeof(float); }
-  std::span<float> bucket_of(std::span<float> values, std::size_t b) const {
-    return values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
-  }
   void find_norms(std::span<float> values, float largest, std::span<float> norms) const;
   float unit_of(std::span<const float> bucket, float norm) const;
   void write_unit(float unit, std::span<std::byte> units, std::size_t bucket) const;
@@ -99,8 +97,8 @@ class Levels : public Compressor, protected NumberedCodec {
     std::span<const std::byte> units, levels, packed;
   };
   Parts parts(std::span<const std::byte> code, std::size_t elements) const;
-  // What numbers mean, in units.
   bool is_even() const { return even_.inverse_step > 0; }
+  // What numbers mean, in units.
   using Table = std::array<float, std::size_t{1} << kernels::kMaxCodeBits>;
   std::span<const float> levels_in(std::span<const std::byte> sent, Table& room) const;
   void assign_randomly(std::span<const float> values, std::span<const float> levels, float inverse_unit, const RandomSequence& random,

@@ -35,8 +35,7 @@ void Qsgd::find_norms(std::span<const float> values, std::span<float> norms) con
     return;
   }
   for (std::size_t b = 0; b < norms.size(); ++b) {
-    const std::size_t first = b * options_.bucket;
-    const double square = kernels::squared_norm(values.subspan(first, std::min(options_.bucket, values.size() - first)));
+    const double square = kernels::squared_norm(part_of(values, options_.bucket, b));
     norms[b] = static_cast<float>(std::min(std::sqrt(square), static_cast<double>(kLargest)));
   }
 }
@@ -126,7 +125,7 @@ void Qsgd::decode(std::span<const std::byte> code, const Piece& /*piece*/, float
   for (std::size_t b = 0; b < buckets(values.size()); ++b) {
     kernels::CodedLevels coded = levels_of(code, b, values.size());
     coded.levels.step *= weight;
-    const auto bucket = values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket));
+    const auto bucket = part_of(values, options_.bucket, b);
     if (add)
       kernels::look_up_add(coded.packed, options_.bits, coded.levels, bucket);
     else
@@ -144,7 +143,7 @@ void Qsgd::decode_sum(std::span<const std::span<const std::byte>> codes, const P
       coded[i] = levels_of(codes[i], b, values.size());
       coded[i].levels.step *= weight;
     }
-    kernels::look_up_sum(coded, options_.bits, values.subspan(b * options_.bucket, std::min(options_.bucket, values.size() - b * options_.bucket)));
+    kernels::look_up_sum(coded, options_.bits, part_of(values, options_.bucket, b));
   }
 }
 

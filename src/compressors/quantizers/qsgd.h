@@ -26,6 +26,7 @@
 #include "compressors/shared/compressor.h"
 #include "compressors/shared/entropy_codec.h"
 #include "compressors/shared/reduce_coded.h"
+#include "core/divide.h"
 #include "kernels/codes.h"
 
 namespace thinwire {
@@ -84,7 +85,7 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
                    std::span<float> values, std::span<float> room) const override;
 
   bool sum_sends_less(int world_size) const;
-  std::size_t buckets(std::size_t elements) const { return (elements + options_.bucket - 1) / options_.bucket; }
+  std::size_t buckets(std::size_t elements) const { return divided_up(elements, options_.bucket); }
   void find_norms(std::span<const float> values, std::span<float> norms) const;
   float step(float norm) const;
   float shrinkage(std::size_t elements) const;
