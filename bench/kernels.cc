@@ -313,6 +313,19 @@ void sketch_and_estimate(benchmark::State& state) {
 }
 BENCHMARK(sketch_and_estimate)->Arg(1)->Arg(3);
 
+// A gradient in memory, piece by piece into the cache.
+void time_open(benchmark::State& state) {
+  const std::vector<float> gradient = random_floats(kElements);
+  std::vector<float> values(kPiece);
+  time_per_float(state, kElements, [&] {
+    for (std::size_t first = 0; first < kElements; first += kPiece) {
+      const std::size_t count = std::min(kPiece, kElements - first);
+      benchmark::DoNotOptimize(open(std::span(gradient).subspan(first, count), 1.0F, {}, std::span(values).first(count)));
+    }
+  });
+}
+BENCHMARK(time_open);
+
 void in_memory_and_in_cache(benchmark::internal::Benchmark* bench) {
   for (const std::size_t n : {kElements, kPiece}) bench->Arg(static_cast<std::int64_t>(n));
 }
