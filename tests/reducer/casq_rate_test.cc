@@ -92,7 +92,7 @@ TEST(CasqRate, HoldsItsRate) {
         for (double& scale : scales) scale *= std::exp(0.02 * normal(random));
         Gradients gradients = layered_gradients(2, scales, step);
         const double bits = training.step(gradients);
-        EXPECT_LT(bits, 2 * rate) << "step " << step;
+        EXPECT_LT(bits, (step < 10 ? 1.5 : 1.2) * rate) << "step " << step;
         off += step >= 10 && std::fabs(bits / rate - 1) > 0.1 ? 1 : 0;
         of_ten += bits / 10;
         if (step % 10 != 9) continue;
@@ -100,14 +100,14 @@ TEST(CasqRate, HoldsItsRate) {
         if (step >= 20) { EXPECT_NEAR(of_ten / rate, 1, 0.02) << "feedback " << feedback << ", rate " << rate << ", step " << step; }
         of_ten = 0;
       }
-      EXPECT_LE(off, 3) << "rate " << rate;
+      EXPECT_LE(off, 1) << "rate " << rate;
     }
   }
 }
 
-// Everything, or one parameter, is suddenly a hundred times as large or as small. Where bits move from one message to another, one is
-// filled up as far as it was, and the other takes another round: a step of three such may then take a little more than twice the rate.
-TEST(CasqRate, HardlyEverTakesTwiceItsRate) {
+// Everything, or one bucket, is suddenly a hundred times as large or as small, so that bits move from one message to another. Shards of a
+// few chunks, as here, differ in length, and are filled up to the longest.
+TEST(CasqRate, SuddenChangesHardlyShow) {
   for (const double rate : kSanitized ? std::vector{1.0} : std::vector{0.1, 1.0})
     for (const std::string reduce : {"gather", "scatter"}) {
       Training training("casq:rate=" + std::to_string(rate) + ",feedback=off,reduce=" + reduce, 2);
@@ -116,7 +116,7 @@ TEST(CasqRate, HardlyEverTakesTwiceItsRate) {
                                   std::array{0.01, 0.01}, std::array{0.01, 100.0}})
         for (int times = 0; times < (kSanitized ? 1 : 3); ++times) {
           Gradients gradients = layered_gradients(2, {factors[0], 0.1 * factors[0], 3 * factors[1], 0.5, 0.02}, step++);
-          EXPECT_LT(training.step(gradients), (factors[0] == factors[1] ? 2 : 2.5) * rate) << "step " << step << ", " << reduce;
+          EXPECT_LT(training.step(gradients), (reduce == "gather" ? 1.75 : 2.5) * rate) << "step " << step << ", " << reduce;
         }
     }
 }

@@ -11,6 +11,7 @@
 #include "compressors/casq/rate_chunk.h"
 #include "compressors/casq/rate_control.h"
 #include "core/bytes.h"
+#include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
@@ -27,7 +28,13 @@ float step_of(StepCode code) { return std::bit_cast<float>(std::uint32_t{code} <
 // A message that takes a quarter more or less than foreseen, and a quarter of the rate beyond that, is encoded again where it does.
 constexpr double kMissed = 0.25;
 constexpr float kFinest = 0x1p-8F;  // then, as a multiple of the planned step
-constexpr std::size_t kMostSample = 131072, kMostRuns = 16;
+// A message is sampled by runs of each piece: of so many values in a parameter's first step, and later of as many as take so many bits.
+constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
+constexpr double kSampleBits = 16384;
+// Where bits move from one message to another, one grows no faster: what is beyond its foreseen length takes another round.
+constexpr double kMostGrowth = 1.25;
+// Bits by a sample are believed as if so many more had come out as foretold.
+constexpr double kSampleTrust = 128;
 
 CasqRateMemory& memory_of(const Piece& piece) { return static_cast<CasqRateMemory&>(*piece.memory); }
 
@@ -45,8 +52,10 @@ class CasqRate::MessageEncoder {
  public:
   MessageEncoder(const CasqRate& codec, const Encoding& encoding, Context& context)
       : codec_(codec), encoding_(encoding), context_(context), rooms_(codec, encoding.pieces, 1, context),
-        steps_(context.scratch().take<float>(count())), foretold_(context.scratch().take<double>(count())) {
+        steps_(context.scratch().take<float>(count())), foretold_(context.scratch().take<double>(count())),
+        told_(context.scratch().take<casq::SampledStep>(count())) {
     for (std::size_t i = 0; i < count(); ++i) {
+      told_[i] = {};
       encoding.lengths[i] = 0;
       longest_ = std::max<std::size_t>(longest_, piece(i).elements());
       if (!is_wanted(i)) continue;
@@ -58,7 +67,8 @@ class CasqRate::MessageEncoder {
 
   // False if some value is not finite, or the source refuses.
   bool run() {
-    if (!choose_first_steps()) return false;
+    choose_first_steps();
+    adjust_steps();
     if (!for_each([this](std::size_t i) { return is_wanted(i); }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
           return encode_piece(i, values, magnitudes, thread);
         }))
@@ -70,19 +80,19 @@ class CasqRate::MessageEncoder {
   std::size_t count() const { return encoding_.pieces.size(); }
   const Piece& piece(std::size_t i) const { return *encoding_.pieces[i]; }
   bool is_wanted(std::size_t i) const { return !encoding_.room[i].empty(); }
+  const casq::RatePlan& plan(std::size_t i) const { return memory_of(piece(i)).plan(encoding_.pass); }
   ChunkRecord& record(std::size_t i) const { return memory_of(piece(i)).record(piece(i), encoding_.pass); }
   double share(std::size_t i) const { return codec_.rate(encoding_.pass) * static_cast<double>(piece(i).elements()); }
   double taken(std::size_t i) const { return 8 * static_cast<double>(encoding_.lengths[i]); }
 
   // Its step, and the bits that it should take there.
   void foretell(std::size_t i) {
-    const casq::RatePlan& plan = memory_of(piece(i)).plan(encoding_.pass);
     const ChunkRecord& last = record(i);
-    steps_[i] = plan.step;
+    steps_[i] = plan(i).step;
     foretold_[i] = share(i);
-    if (plan.step > 0 && last.step > 0)
-      foretold_[i] = plan.share * casq::foretold_bits(last, double{plan.step}, double{plan.slope}) * static_cast<double>(piece(i).elements()) /
-                     double{last.elements};
+    if (plan(i).step > 0 && last.step > 0)
+      foretold_[i] = plan(i).share * casq::foretold_bits(last, double{plan(i).step}, double{plan(i).slope}) *
+                     static_cast<double>(piece(i).elements()) / double{last.elements};
   }
 
   // Calls body(i, values, magnitudes, thread) for the pieces that want it, by threads. False if some value is not finite, or body says so.
@@ -98,30 +108,71 @@ class CasqRate::MessageEncoder {
     return good;
   }
 
-  // One step for all pieces of which nothing is known, by a sample of them.
-  bool choose_first_steps() {
-    std::size_t unknown = 0, size = 0;
-    for (std::size_t i = 0; i < count(); ++i) unknown += is_unknown(i) ? 1 : 0;
-    if (unknown == 0) return true;
-    const std::size_t runs = std::clamp<std::size_t>(kMostSample / casq::kSampleRun / unknown, 1, kMostRuns);
-    const auto begins = context_.scratch().take<std::size_t>(count());
-    for (std::size_t i = 0; i < count(); ++i) {
-      begins[i] = size;
-      if (is_unknown(i)) size += casq::sample_size(piece(i).elements(), runs);
-    }
-    const auto sample = context_.scratch().take<float>(size);
-    const bool finite = for_each([this](std::size_t i) { return is_unknown(i); },
-                                 [&](std::size_t i, auto values, const auto&, std::size_t) {
-                                   casq::copy_sample(values, runs, sample.subspan(begins[i], casq::sample_size(values.size(), runs)));
-                                   return true;
-                                 });
-    if (!finite) return false;
-    const float step = casq::choose_step(sample, codec_.rate(encoding_.pass), coder_in<ChunkEncoder>(rooms_.of(0)));
+  // Values of the pieces that are meant, in runs of each that make up about `size` in all, and divided by the piece's step.
+  template <class IsMeant>
+  std::span<float> read_sample(std::size_t size, const IsMeant& is_meant) const {
+    std::size_t pieces = 1;
+    for (std::size_t i = 0; i < count(); ++i) pieces += is_meant(i) ? 1 : 0;
+    const std::size_t runs = std::clamp(size / casq::kSampleRun / pieces, kLeastRuns, kMostRuns);
+    const auto begins = context_.scratch().take<std::size_t>(count() + 1);
+    begins[0] = 0;
     for (std::size_t i = 0; i < count(); ++i)
-      if (is_unknown(i)) steps_[i] = step > 0 ? step : kernels::kLargestStep;  // what the sample has missed is mended
-    return true;
+      begins[i + 1] = begins[i] + (is_meant(i) ? casq::sample_size(piece(i).elements(), runs) : 0);
+    const auto sample = context_.scratch().take<float>(begins[count()]);
+    context_.threads().for_each(count(), sample.size(), [&](std::size_t i, std::size_t) {
+      const auto here = sample.subspan(begins[i], begins[i + 1] - begins[i]);
+      if (here.empty()) return;
+      casq::for_each_run(piece(i).elements(), runs, [&](std::size_t first, std::size_t begin, std::size_t length) {
+        encoding_.source.read_part(i, first, here.subspan(begin, length));
+      });
+      kernels::multiply(here, 1 / steps_[i]);
+    });
+    return sample;
   }
-  bool is_unknown(std::size_t i) const { return is_wanted(i) && !(steps_[i] > 0); }
+
+  // The steps of the pieces that are meant, all by one factor, at which their sample takes so many bits an entry.
+  template <class IsMeant>
+  void fit_steps(const IsMeant& is_meant, std::span<const float> sample, double rate, float guess) {
+    if (sample.empty() || !kernels::scan(sample).finite) return;  // values that are not finite are found where they are encoded
+    const casq::SampledStep factor = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(0)), guess);
+    if (!(factor.step > 0)) return;
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_meant(i)) {
+        steps_[i] = std::clamp(steps_[i] * factor.step, kernels::kLeastStep, kernels::kLargestStep);
+        told_[i] = factor;
+      }
+  }
+
+  // Of pieces of which nothing is known, all have the step at which their sample takes the rate.
+  void choose_first_steps() {
+    const auto is_unknown = [this](std::size_t i) { return is_wanted(i) && !(plan(i).step > 0); };
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_unknown(i)) steps_[i] = 1;
+    fit_steps(is_unknown, read_sample(kFirstSample, is_unknown), codec_.rate(encoding_.pass), 0);
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_unknown(i) && !(told_[i].step > 0)) steps_[i] = kernels::kLargestStep;  // what the sample has missed is mended
+  }
+
+  // Of the others, values may have grown or shrunk since their steps were foretold: the message is to take what was foretold.
+  void adjust_steps() {
+    const auto is_known = [this](std::size_t i) { return is_wanted(i) && plan(i).step > 0; };
+    const auto sample = read_sample(static_cast<std::size_t>(kSampleBits / codec_.rate(encoding_.pass)), is_known);
+    double wanted = 0, foreseen = 0, took = 0, by_sample = 0, elements = 0;
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (!is_known(i)) continue;
+      wanted += foretold_[i];
+      foreseen += 8 * static_cast<double>(codec_.usual_bytes(piece(i), encoding_.pass));
+      elements += static_cast<double>(piece(i).elements());
+      if (!(record(i).sample_bits > 0)) continue;
+      took += double{record(i).code_bits};
+      by_sample += double{record(i).sample_bits};
+    }
+    if (!(wanted > 0)) return;
+    wanted = std::min(wanted, kMostGrowth * foreseen);
+    // What the last codes took tells what such a sample leaves out, or counts too often.
+    const double trust = kSampleTrust * elements / static_cast<double>(sample.size());
+    fit_steps(is_known, sample, wanted * (by_sample + trust) / (took + trust) / elements, 1);
+  }
 
   bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
     ChunkEncoder& encoder = coder_in<ChunkEncoder>(rooms_.of(thread));
@@ -140,9 +191,8 @@ class CasqRate::MessageEncoder {
     now.code_bits = static_cast<float>(taken(i));
     now.mean_square = std::isfinite(magnitudes.sum_squares) ? magnitudes.sum_squares / n : 0;
     now.age = 0;
-    const auto run = values.subspan(casq::middle_run(values.size()), std::min(values.size(), casq::kSampleRun));
-    now.run_bits = static_cast<float>(encoder.estimate_bits(run, step));
-    now.run_bits_coarser = static_cast<float>(encoder.estimate_bits(run, std::min(step * casq::kCoarser, kernels::kLargestStep)));
+    now.sample_bits = static_cast<float>(told_[i].rate) * n;
+    now.slope = static_cast<float>(told_[i].slope);
     return encoding_.source.encoded(i, encoding_.room[i].first(encoding_.lengths[i]), thread);
   }
 
@@ -159,7 +209,7 @@ class CasqRate::MessageEncoder {
     return casq::is_zeros(code.first(bytes)) ? 0 : sizeof(StepCode) + bytes;
   }
 
-  // Encodes again what took far more, or far less, than foretold, if the whole message does.
+  // Encodes again what took far more, or far less, than foretold, if the whole message does: the sample may have missed it.
   bool mend() {
     double all = 0, foretold = 0;
     for (std::size_t i = 0; i < count(); ++i)
@@ -170,17 +220,17 @@ class CasqRate::MessageEncoder {
     const double slack = kMissed * codec_.rate(encoding_.pass) * static_cast<double>(elements_);
     const bool many = all > (1 + kMissed) * foretold + slack, few = all < (1 - kMissed) * foretold - slack;
     if (!many && !few) return true;
+    const auto samples = context_.scratch().take<float>(kMostRuns * casq::kSampleRun * context_.threads().threads());
     const auto is_off = [&](std::size_t i) {
       const double spare = kMissed * share(i);
       return is_wanted(i) && (many ? taken(i) > (1 + kMissed) * foretold_[i] + spare : taken(i) < (1 - kMissed) * foretold_[i] - spare);
     };
-    const std::size_t most = casq::sample_size(longest_, kMostRuns);
-    const auto samples = context_.scratch().take<float>(most * context_.threads().threads());
     return for_each(is_off, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
-      const auto sample = samples.subspan(thread * most, casq::sample_size(values.size(), kMostRuns));
+      const auto sample = samples.subspan(thread * kMostRuns * casq::kSampleRun, casq::sample_size(values.size(), kMostRuns));
       casq::copy_sample(values, kMostRuns, sample);
       const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
-      const float step = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
+      told_[i] = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
+      const float step = told_[i].step;
       // Values of which few differ, as means of low rates are, may not tell as much as was foretold at any step.
       const float least = std::max(kFinest * steps_[i], kernels::kLeastStep);
       steps_[i] = step > 0 ? std::max(step, least) : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
@@ -194,6 +244,7 @@ class CasqRate::MessageEncoder {
   CodecRooms rooms_;
   std::span<float> steps_;
   std::span<double> foretold_;
+  std::span<casq::SampledStep> told_;  // of the sample that a piece had a part in
   std::size_t longest_ = 0;
   std::uint64_t elements_ = 0;  // of the pieces that are wanted
   std::span<float> values_;  // a piece's, for each thread
@@ -219,7 +270,12 @@ std::size_t CasqRate::usual_bytes(const Piece& piece, Pass pass) const {
 
 void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const {
   const auto longest = static_cast<std::uint32_t>(std::ceil(bytes_an_element * double{kChunkElements})) + 1;
-  for (const Piece* piece : pieces) memory_of(*piece).record(*piece, pass).longest = longest;
+  for (const Piece* piece : pieces) {
+    ChunkRecord& record = memory_of(*piece).record(*piece, pass);
+    record.longest = longest;
+    const float aimed = memory_of(*piece).plan(pass).aimed;
+    record.aimed = aimed > 0 ? aimed : static_cast<float>(rate(pass));
+  }
 }
 
 bool CasqRate::encode(const Encoding& encoding, Context& context) const { return MessageEncoder(*this, encoding, context).run(); }

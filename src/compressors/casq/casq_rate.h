@@ -1,15 +1,16 @@
 // casq:rate=: entropy-coded levels of one step for all parameters, a given number of bits an entry. docs/rate.md is about the method.
 //
-// 1. The step D. Before a step's first reduction D follows from what all parameters' codes have taken at their last steps, and how fast
-//    that falls as D grows (casq_rate_memory.h). Before anything is known, it is chosen by a sample of the message. Each worker
-//    has its own; it travels with every chunk.
-// 2. Encode, for each chunk by itself (rate_chunk.h). Where a message's codes take a quarter more, or less, than was foretold, the chunks
-//    that are to blame are encoded again, with steps of their own.
+// 1. The step D. Before a step's first reduction a common D follows from what all parameters' codes have taken at their last steps, and how
+//    fast that falls as D grows (casq_rate_memory.h): it tells what each message is to take. By a sample of a message's values its D then
+//    becomes the one at which it takes that (rate_control.h). Each worker has its own; it travels with every chunk.
+// 2. Encode, for each chunk by itself (rate_chunk.h). Where a message's codes take a quarter more, or less, than was foretold all the same, the
+//    chunks that are to blame are encoded again, with steps of their own.
 // 3. Wire (docs/wire_format.md): lengths, and for each chunk D and its code, nothing for zeros. Messages are foreseen to be as long as the
 //    longest of the last step, in one round; the rest of longer ones takes another.
 // 4. Decode to the cells' means; what a worker's values and its own code differ by stays in its residual.
 //
-// Rounds: one gather a step; reduce=scatter: a scatter, and a gather of means, which are encoded at the rate `second`.
+// Rounds: one gather a step; reduce=scatter: a scatter, and a gather of means, which are encoded at the rate `second`. An owner adds its own
+// values as they are.
 // Memory passes: encode reads gradient and residual once, and writes what its code leaves; decode writes means; past the commit point both are
 // read once more, and written as residual and mean.
 #pragma once
@@ -50,6 +51,7 @@ class CasqRate : public Compressor, private Codec {
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
   bool has_fixed_length() const override { return false; }
+  bool owners_add_values() const override { return true; }
   std::size_t usual_bytes(const Piece& piece, Pass pass) const override;
   void foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const override;
   bool encode(const Encoding& encoding, Context& context) const override;

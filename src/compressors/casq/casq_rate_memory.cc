@@ -10,14 +10,11 @@
 namespace thinwire::casq {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 // Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
 constexpr double kMargin = 1.0 / 32;
-// Fewer bits than wanted, by so many octaves, are mostly chance, and are corrected in part.
-constexpr double kSmallMiss = 0.25, kTrust = 0.5;
-constexpr double kLeastShare = 0.25;              // of what a worker's codes take of the longest message
-constexpr double kLeastSlope = 0.1, kMostSlope = 8;
-constexpr double kMostStride = 8;  // octaves of the step that bits are foretold over
+constexpr double kLeastAim = 0.25;  // of the rate
+constexpr double kMostStride = 8;   // octaves of the step that bits are foretold over
 constexpr double kNearEnough = 0.01;
 constexpr int kMostTrials = 8;
 
@@ -37,19 +34,29 @@ double scale_of(std::span<const ChunkRecord> chunks, double weight) {
 
 CasqRateMemory& rate_memory(CompressorMemory* memory) { return static_cast<CasqRateMemory&>(*memory); }
 
-// How much longer messages may be than the longest were, to take the rate. From what all workers know alike.
-double usual_length(std::span<CompressorMemory* const> memories, Pass pass, double rate) {
-  double bits = 0, longest = 0;
+// What all workers know alike of a step's messages, in bits.
+struct Messages {
+  double at_rate = 0, aimed = 0, longest = 0;
+  bool are_known() const { return longest > 0; }
+  // How much longer messages may be than the longest were, to take the rate.
+  double usual() const { return are_known() ? at_rate / longest : 0; }
+  // The longest message is longer than what all aim at.
+  double aim(double rate) const { return are_known() ? (1 - kMargin) * rate * std::clamp(aimed / longest, kLeastAim, 1.0) : rate; }
+};
+
+Messages messages_of(std::span<CompressorMemory* const> memories, Pass pass, double rate) {
+  Messages all;
   for (CompressorMemory* memory : memories) {
     const auto chunks = rate_memory(memory).committed(pass);
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       if (chunks[c].longest == 0) continue;
       const auto elements = static_cast<double>(rate_memory(memory).chunk_elements(c));
-      bits += rate * elements;
-      longest += 8.0 * chunks[c].longest * elements / double{kChunkElements};
+      all.at_rate += rate * elements;
+      all.aimed += double{chunks[c].aimed} * elements;
+      all.longest += 8.0 * chunks[c].longest * elements / double{kChunkElements};
     }
   }
-  return longest > 0 ? bits / longest : 0;
+  return all;
 }
 
 // What parameters that share a step have taken, from which follows the step at which they will take what is wanted.
@@ -58,30 +65,19 @@ class Taken {
   Taken(std::span<CompressorMemory* const> memories, Pass pass, double weight) : memories_(memories), pass_(pass), weight_(weight) {
     for_each([&](const ChunkRecord& chunk, double scale) {
       elements_ += double{chunk.elements};
-      longest_ += 8.0 * chunk.longest * double{chunk.elements} / double{kChunkElements};
-      run_ += double{chunk.run_bits};
-      coarser_ += double{chunk.run_bits_coarser};
+      slopes_ += double{chunk.slope} * double{chunk.code_bits};
       octaves_ += std::log2(double{chunk.step} / scale) * double{chunk.code_bits};
       bits_ += double{chunk.code_bits};
     });
   }
 
   bool tells() const { return bits_ > 0; }
-  double slope() const {
-    if (!(run_ > 0)) return 1;
-    const double slope = coarser_ > 0 ? std::log2(run_ / coarser_) / std::log2(double{kCoarser}) : kMostSlope;
-    return std::clamp(slope, kLeastSlope, kMostSlope);
-  }
+  double slope() const { return bits_ > 0 ? slopes_ / bits_ : 1; }
 
-  // What is to be taken at a rate. Where other workers' messages are longer, which all are filled up to, own codes take less.
-  double wanted(double rate) const {
-    const double share = longest_ > 0 ? std::clamp(bits_ / longest_, kLeastShare, 1.0) : 1;
-    return (1 - kMargin) * share * rate * elements_;
-  }
+  double elements() const { return elements_; }
   // The common step for so many bits.
   double step_for(double wanted) const {
-    const double last = octaves_ / bits_, missed = std::log2(bits_at(std::exp2(last)) / wanted);
-    if (std::fabs(missed) < kSmallMiss) return std::exp2(last + (missed > 0 ? 1 : kTrust) * missed / slope());
+    const double last = octaves_ / bits_;
     double octave = last;
     for (int i = 0; i < kMostTrials; ++i) {
       const double left = std::log2(bits_at(std::exp2(octave)) / wanted);
@@ -110,16 +106,17 @@ class Taken {
   }
   std::span<CompressorMemory* const> memories_;
   Pass pass_;
-  double weight_, elements_ = 0, longest_ = 0, run_ = 0, coarser_ = 0, octaves_ = 0, bits_ = 0;
+  double weight_, elements_ = 0, slopes_ = 0, octaves_ = 0, bits_ = 0;
 };
 
 void plan_pass(std::span<CompressorMemory* const> memories, Pass pass, double rate, double weight) {
   const Taken taken(memories, pass, weight);
-  const double usual = usual_length(memories, pass, rate), wanted = taken.wanted(rate);
+  const Messages messages = messages_of(memories, pass, rate);
+  const double aim = messages.aim(rate), wanted = aim * taken.elements();
   const double step = taken.tells() ? taken.step_for(wanted) : 0;
   for (CompressorMemory* memory : memories) {
     RatePlan& plan = rate_memory(memory).plan(pass);
-    plan = {.usual = usual};
+    plan = {.aimed = static_cast<float>(aim), .usual = messages.usual()};
     if (!taken.tells()) continue;
     const double own = step * scale_of(rate_memory(memory).committed(pass), weight);
     plan.step = static_cast<float>(std::clamp(own, double{kernels::kLeastStep}, double{kernels::kLargestStep}));
@@ -133,8 +130,9 @@ bool is_legal(const ChunkRecord& chunk) {
   const auto is_figure = [](float value, double most) { return value >= 0 && double{value} <= most; };
   constexpr double kMostBits = 8.0 * 8 * kChunkElements;
   constexpr std::uint32_t kMostLongest = 64 * kChunkElements;  // a message of one element: its head, its length and its code
-  return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.run_bits, kMostBits) &&
-         is_figure(chunk.run_bits_coarser, kMostBits) && is_figure(chunk.mean_square, 3.5e38) && chunk.longest <= kMostLongest && chunk.age <= 1;
+  return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.sample_bits, kMostBits) &&
+         is_figure(chunk.slope, 8) && chunk.slope > 0 && is_figure(chunk.mean_square, 3.5e38) &&
+         is_figure(chunk.aimed, 8) && chunk.longest <= kMostLongest && chunk.age <= 1;
 }
 
 }  // namespace

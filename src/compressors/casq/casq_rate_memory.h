@@ -12,18 +12,16 @@
 
 namespace thinwire::casq {
 
-// How much coarser the second step is at which a run of each chunk is looked at, to see how fast bits fall: half an octave.
-constexpr float kCoarser = 1.4142135F;
-
 // Of a chunk's last encoding.
 struct ChunkRecord {
   float step = 0;              // 0: it was never encoded
   float elements = 0;
   float code_bits = 0;
-  float run_bits = 0;          // what a run of it takes by the tables, at that step
-  float run_bits_coarser = 0;  // and at a step that is kCoarser
+  float sample_bits = 0;       // what it takes by a sample of its message, at that step; 0: none was looked at
+  float slope = 1;             // bits are as step^-slope, near it
   float mean_square = 0;       // of its entries
-  std::uint32_t longest = 0;   // bytes that the longest message took for kChunkElements entries: the same on every worker; 0: not yet
+  float aimed = 0;             // bits an entry that messages aimed at: the same on every worker, as is
+  std::uint32_t longest = 0;   // bytes that the longest message took for kChunkElements entries; 0: not yet
   std::uint32_t age = 0;       // 0: encoded in the last step that its parameter took part in
 };
 
@@ -31,6 +29,7 @@ struct ChunkRecord {
 struct RatePlan {
   float step = 0;     // to encode with; 0: nothing is known yet
   float slope = 1;    // bits are as step^-slope, near it
+  float aimed = 0;    // bits an entry that messages aim at: the same on every worker; 0: the rate
   double share = 1;   // of what is foretold at that step, to take no more than the rate in all
   double usual = 0;   // messages will be so many times as long as the longest were: the same on every worker; 0: nothing is known
 };

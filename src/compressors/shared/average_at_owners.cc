@@ -48,7 +48,9 @@ class AtOwner {
   CommitRoom leave(std::size_t place, CommitRoom room, std::size_t thread) const {
     const Piece& piece = *shards_.pieces()[place];
     if (room.left.empty() || !head_.used(shards_.index(place))) return room;
-    if (lefts_.keeps())
+    if (own_.is_added(piece.owner))
+      std::ranges::fill(room.left, 0.0f);
+    else if (lefts_.keeps())
       std::ranges::copy(lefts_.of(piece), room.left.begin());
     else
       shards_.codec().decode(own_.code(place), piece, -1, true, room.left, rooms_.of(thread));
@@ -61,15 +63,7 @@ class AtOwner {
 
   // Of the i-th piece that this worker owns.
   void average(std::size_t i, std::span<float> mean, std::size_t thread) const {
-    const auto codes = codes_.subspan(thread * received_.size(), received_.size());
-    std::size_t count = 0;
-    for (const ReceivedMessage& message : received_)
-      if (message.used(i)) codes[count++] = message.code(i);
-    if (count == 0) {
-      std::ranges::fill(mean, 0.0f);
-      return;
-    }
-    shards_.codec().decode_sum(codes.first(count), *pieces()[i], 1.0f / static_cast<float>(received_.size()), mean, rooms_.of(thread));
+    own_.average(received_, i, true, codes_.subspan(thread * received_.size(), received_.size()), mean, rooms_.of(thread));
   }
 
   // What a mean loses where it is stored in 16 bits is a worker's part of it, and the other workers' parts are nobody else's.

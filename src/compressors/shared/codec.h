@@ -21,6 +21,8 @@ class ValueSource {
   virtual ~ValueSource() = default;
   // values <- those of the i-th piece.
   virtual kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const = 0;
+  // values <- those from its first-th on. For codecs without a fixed length, which look at some before they encode.
+  virtual void read_part(std::size_t i, std::size_t first, std::span<float> values) const = 0;
   // To be called once the i-th piece is encoded. Returns false if that cannot be used.
   virtual bool encoded(std::size_t /*i*/, std::span<const std::byte> /*code*/, std::size_t /*thread*/) const { return true; }
 };
@@ -59,6 +61,10 @@ class Codec {
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }
+  // Whether an owner adds its own values as they are to what the others' codes decode to. Else it encodes them like everybody's, as a
+  // codec must that remembers what it has sent, or that does not add up.
+  virtual bool owners_add_values() const { return false; }
+
   // values <- weight * decoded, or with `add` values <- values + weight * decoded. Pre: check() passed. Without a
   // fixed length: throws PayloadError for what is no code, and decodes to finite values.
   virtual void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,

@@ -73,15 +73,19 @@ CommitRooms::CommitRooms(const Work& work, Context& context) {
 
 CommitRoom CommitRooms::read(const Work& work, std::size_t i, std::size_t thread) const {
   const Piece& piece = work.pieces[i];
-  const auto own = [&](std::span<float> rooms) { return rooms.subspan(thread * longest_, piece.elements()); };
   CommitRoom room;
   if (work.feedback || work.measured) {
-    room.left = piece.has_residual() ? piece.next_residual : own(lefts_);
+    room.left = piece.has_residual() ? piece.next_residual : own(lefts_, piece, thread);
     const kernels::Opened opened = read_values(piece, work, room.left);
     if (work.measured) work.report.energies[i] = static_cast<double>(opened.sum.sum_squares);
   }
-  room.mean = piece.gradient.is_float() ? piece.gradient.floats() : own(means_);
+  room.mean = mean(work, i, thread);
   return room;
+}
+
+std::span<float> CommitRooms::mean(const Work& work, std::size_t i, std::size_t thread) const {
+  const Piece& piece = work.pieces[i];
+  return piece.gradient.is_float() ? piece.gradient.floats() : own(means_, piece, thread);
 }
 
 void commit(const Work& work, std::size_t i, const CommitRoom& room, std::span<const float> owed) {
@@ -89,6 +93,11 @@ void commit(const Work& work, std::size_t i, const CommitRoom& room, std::span<c
   if (work.measured) work.report.errors[i] = kernels::squared_norm(room.left);
   if (!owed.empty()) kernels::add_scaled(room.left, owed, 1.0f);
   store(work, piece, room.mean, piece.has_residual() ? room.left : std::span<float>());
+}
+
+void commit_added(const Work& work, std::size_t i, std::span<const float> mean, std::span<const float> owed) {
+  if (work.measured) work.report.errors[i] = 0;
+  store(work, work.pieces[i], mean, owed);
 }
 
 void skip(const Piece& piece) {

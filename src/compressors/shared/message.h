@@ -33,8 +33,14 @@ class CommitRooms {
   CommitRooms(const Work& work, Context& context);
   // Reads the piece's values into `left`. To be called before its mean is written.
   CommitRoom read(const Work& work, std::size_t piece, std::size_t thread) const;
+  // For its mean alone.
+  std::span<float> mean(const Work& work, std::size_t piece, std::size_t thread) const;
 
  private:
+  std::span<float> own(std::span<float> rooms, const Piece& piece, std::size_t thread) const {
+    return rooms.subspan(thread * longest_, piece.elements());
+  }
+
   std::size_t longest_ = 0;
   std::span<float> lefts_, means_;  // one for each thread
 };
@@ -42,6 +48,8 @@ class CommitRooms {
 // room.mean holds the mean, room.left what this worker did not send: of its values, less its own part of the mean. owed: what is to be
 // added to that beyond its own error; may be empty.
 void commit(const Work& work, std::size_t piece, const CommitRoom& room, std::span<const float> owed = {});
+// The same for a piece whose values this worker has added to the mean as they are.
+void commit_added(const Work& work, std::size_t piece, std::span<const float> mean, std::span<const float> owed);
 // The same for a piece that no worker used: its mean is 0, and its residual waits for the next step.
 void skip(const Piece& piece);
 // The same for a piece that travelled without loss.

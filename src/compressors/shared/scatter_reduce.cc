@@ -22,13 +22,14 @@ class Means : public ValueSource {
         first_place_(pieces_.empty() ? 0 : static_cast<std::size_t>(pieces_.data() - shards.pieces().data())),
         rooms_(shards.codec(), pieces_, received.size(), context),
         codes_(context.scratch().take<std::span<const std::byte>>(context.threads().threads() * received.size())) {
-    if (!work.feedback) return;
     begins_ = context.scratch().take<std::size_t>(pieces_.size() + 1);
     begins_[0] = 0;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       begins_[i + 1] = begins_[i] + pieces_[i]->elements();
       longest_ = std::max<std::size_t>(longest_, pieces_[i]->elements());
     }
+    if (!shards.codec().has_fixed_length()) means_ = context.scratch().take<float>(begins_.back());
+    if (!work.feedback) return;
     lost_ = context.scratch().take<float>(begins_.back());
     largest_ = context.scratch().take<float>(pieces_.size());
     if (!shards.codec().has_fixed_length()) {
@@ -47,16 +48,24 @@ class Means : public ValueSource {
   // For Encoding: where codes without a fixed length leave what they lose.
   std::span<const std::span<float>> left() const { return by_place_; }
 
+  // To be called first, and if all workers' values are finite.
+  void decode(Context& context) const {
+    if (means_.empty()) return;
+    context.threads().for_each(pieces_.size(), means_.size() * received_.size(),
+                               [&](std::size_t i, std::size_t thread) { decode(i, part_of(means_, i), thread); });
+  }
+
   kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const override {
-    const auto codes = codes_.subspan(thread * received_.size(), received_.size());
-    for (std::size_t rank = 0; rank < codes.size(); ++rank) codes[rank] = received_[rank].code(i);
-    shards_.codec().decode_sum(codes, *pieces_[i], 1.0f / workers(), values, rooms_.of(thread));
+    if (means_.empty()) decode(i, values, thread);
+    else std::ranges::copy(part_of(means_, i), values.begin());
     const kernels::Magnitudes magnitudes = kernels::measure(values);
     if (!lost_.empty()) largest_[i] = magnitudes.largest;
     if (by_place_.empty()) std::ranges::copy(values.first(lost_of(i).size()), lost_of(i).begin());
     return magnitudes;
   }
-
+  void read_part(std::size_t i, std::size_t first, std::span<float> values) const override {
+    std::ranges::copy(part_of(means_, i).subspan(first, values.size()), values.begin());
+  }
   // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
   bool encoded(std::size_t i, std::span<const std::byte> code, std::size_t thread) const override {
     const std::span<float> lost = lost_of(i);
@@ -69,11 +78,14 @@ class Means : public ValueSource {
 
  private:
   float workers() const { return static_cast<float>(received_.size()); }
-  std::span<float> lost_of(std::size_t i) const {
-    return lost_.empty() ? lost_ : lost_.subspan(begins_[i], begins_[i + 1] - begins_[i]);
+  std::span<float> part_of(std::span<float> all, std::size_t i) const { return all.subspan(begins_[i], begins_[i + 1] - begins_[i]); }
+  std::span<float> lost_of(std::size_t i) const { return lost_.empty() ? lost_ : part_of(lost_, i); }
+  void decode(std::size_t i, std::span<float> mean, std::size_t thread) const {
+    own_.average(received_, i, false, codes_.subspan(thread * received_.size(), received_.size()), mean, rooms_.of(thread));
   }
 
   bool residual_is_finite(std::size_t i, std::size_t thread) const {
+    if (own_.is_added(pieces_[i]->owner)) return kernels::scan(lost_of(i)).finite;
     const auto left = lefts_.subspan(thread * longest_, pieces_[i]->elements());
     read_values(*pieces_[i], work_, left);
     shards_.codec().decode(own_.code(first_place_ + i), *pieces_[i], -1, true, left, rooms_.of(thread));
@@ -89,8 +101,9 @@ class Means : public ValueSource {
   std::size_t first_place_;  // of the owner's pieces among all
   CodecRooms rooms_;
   std::span<std::span<const std::byte>> codes_;  // of one piece, for each thread
-  std::span<std::size_t> begins_;                // of the pieces in lost_
+  std::span<std::size_t> begins_;                // of the pieces in means_ and lost_
   std::size_t longest_ = 0;
+  std::span<float> means_;  // decoded before they are read: without a fixed length
   std::span<float> lost_;
   std::span<float> largest_;                 // of each mean
   std::span<std::span<float>> by_place_;     // lost_ of each piece, without a fixed length
@@ -109,6 +122,7 @@ void encode_means(const Means& means, const Codec& codec, bool finite, MessageTo
       room[i] = {};
     }
   }
+  if (finite) means.decode(context);
   const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths(), means.left()};
   second.complete(finite && codec.encode(encoding, context));
 }
@@ -136,6 +150,11 @@ class Spread {
       const std::size_t index = shards_.index(place);
       if (!used(place)) return skip_measured(work_, index);
       const auto owed = piece.owner == rank ? means.lost(shards_.place_at_owner(place)) : std::span<const float>();
+      if (own.is_added(piece.owner)) {
+        const std::span<float> mean = early.keeps() ? early.kept(piece) : rooms.mean(work_, index, thread);
+        if (!early.keeps()) decode(place, mean, thread);
+        return commit_added(work_, index, mean, owed);
+      }
       if (early.keeps()) return commit(work_, index, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)}, owed);
       const CommitRoom room = rooms.read(work_, index, thread);
       if (!room.left.empty()) shards_.codec().decode(own.code(place), piece, -1, true, room.left, rooms_.of(thread));

@@ -1,6 +1,22 @@
 #include "compressors/shared/shards.h"
 
+#include "kernels/rows.h"
+
 namespace thinwire {
+
+void OwnShards::average(std::span<const ReceivedMessage> received, std::size_t i, bool only_used, std::span<std::span<const std::byte>> codes,
+                        std::span<float> mean, std::span<std::byte> room) const {
+  const float weight = 1.0f / static_cast<float>(received.size());
+  const auto counts = [&](std::size_t rank) { return !only_used || received[rank].used(i); };
+  std::size_t count = 0;
+  for (std::size_t rank = 0; rank < received.size(); ++rank)
+    if (counts(rank) && !is_added(rank)) codes[count++] = received[rank].code(i);
+  if (count > 0)
+    shards_.codec().decode_sum(codes.first(count), *owned()[i], weight, mean, room);
+  else
+    std::ranges::fill(mean, 0.0f);
+  if (is_added(rank_) && counts(rank_)) kernels::add_scaled(mean, values(i), weight);
+}
 
 Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<std::span<const std::byte>> payloads,
                         std::span<ReceivedMessage>& received, Context& context) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -70,30 +71,35 @@ class Shards {
   std::size_t most_ = 0;
 };
 
-// What a worker sends in the first round, a message to each owner.
+// What a worker sends in the first round, a message to each owner. Where it adds its own values as they are, it has no codes for itself.
 class OwnShards {
  public:
   OwnShards(const Shards& shards, Context& context)
-      : shards_(shards), memory_(context.scratch().take<std::byte>(shards.most_bytes() * shards.count())),
+      : shards_(shards), rank_(static_cast<std::size_t>(context.rank())), memory_(context.scratch().take<std::byte>(shards.most_bytes() * shards.count())),
         room_(context.scratch().take<std::span<std::byte>>(shards.pieces().size())),
         lengths_(context.scratch().take<std::size_t>(shards.pieces().size())),
         messages_(context.scratch().take<MessageToSend>(shards.count())) {
     for (std::size_t owner = 0; owner < shards.count(); ++owner)
       std::construct_at(&messages_[owner], shards.format(owner), memory_.subspan(owner * shards.most_bytes(), shards.most_bytes()),
                         shards.of_owner(room_, owner), shards.of_owner(lengths_, owner));
+    if (!shards.codec().owners_add_values()) return;
+    begins_ = context.scratch().take<std::size_t>(owned().size() + 1);
+    begins_[0] = 0;
+    for (std::size_t i = 0; i < owned().size(); ++i) begins_[i + 1] = begins_[i] + owned()[i]->elements();
+    values_ = context.scratch().take<float>(begins_.back());
   }
 
   // All shards are completed after the last is encoded: every owner is told if anything is not finite. What this worker did not use is left
   // out where owners alone get means: nobody could tell it whether others have.
   void encode(const Work& work, const OwnLefts& lefts, const Riders& riders, Head& head, Context& context) const {
     const OwnValues values(work, shards_.pieces(), head);
-    encode_own(shards_.codec(), shards_.pieces(), values, room_, lengths_, lefts, head, context);
+    read_owned(values, head, context);
+    encode_own(shards_.codec(), shards_.pieces(), values, room_to_fill(context), lengths_, lefts, head, context);
     context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
       for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i) {
-        if (head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data())))
-          messages_[owner].mark_used(i);
-        else if (work.owners_keep_means)
-          messages_[owner].leave_out(i);
+        const bool used = head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()));
+        if (used) messages_[owner].mark_used(i);
+        if (is_added(owner) || (work.owners_keep_means && !used)) messages_[owner].leave_out(i);
       }
       riders.write(owner, messages_[owner].tail());
       messages_[owner].complete(head.finite());
@@ -102,18 +108,51 @@ class OwnShards {
 
   std::span<std::byte> memory() const { return memory_; }
   std::span<const std::byte> bytes(std::size_t owner) const { return messages_[owner].bytes(); }
+  // Pre: !is_added(that piece's owner).
   std::span<const std::byte> code(std::size_t place) const {
     return messages_[shards_.pieces()[place]->owner].code(shards_.place_at_owner(place));
   }
 
+  // Whether what is an owner's is added as it is: it is this worker, and the codec one that does so.
+  bool is_added(std::size_t owner) const { return owner == rank_ && shards_.codec().owners_add_values(); }
+  // mean <- that of the i-th piece which this worker owns, of what it received. only_used: of those whose senders used the piece; else of all.
+  // codes: room for one of each worker.
+  void average(std::span<const ReceivedMessage> received, std::size_t i, bool only_used, std::span<std::span<const std::byte>> codes,
+               std::span<float> mean, std::span<std::byte> room) const;
+
  private:
+  // What this worker adds to the i-th piece that it owns.
+  std::span<float> values(std::size_t i) const { return values_.subspan(begins_[i], begins_[i + 1] - begins_[i]); }
+  std::span<const Piece* const> owned() const { return shards_.pieces(rank_); }
+
+  void read_owned(const OwnValues& values, Head& head, Context& context) const {
+    if (values_.empty()) return;
+    const auto first = static_cast<std::size_t>(owned().data() - shards_.pieces().data());
+    std::atomic<bool> finite = true;
+    context.threads().for_each(owned().size(), values_.size(), [&](std::size_t i, std::size_t thread) {
+      if (!values.read(first + i, this->values(i), thread).finite) finite.store(false, std::memory_order_relaxed);
+    });
+    if (!finite) head.note_not_finite();
+  }
+
+  std::span<const std::span<std::byte>> room_to_fill(Context& context) const {
+    if (values_.empty()) return room_;
+    const auto room = context.scratch().take<std::span<std::byte>>(room_.size());
+    for (std::size_t place = 0; place < room.size(); ++place)
+      room[place] = is_added(shards_.pieces()[place]->owner) ? std::span<std::byte>() : room_[place];
+    return room;
+  }
+
   static_assert(std::is_trivially_destructible_v<MessageToSend>, "scratch calls no destructors");
 
   const Shards& shards_;
+  std::size_t rank_;
   std::span<std::byte> memory_;
   std::span<std::span<std::byte>> room_;
   std::span<std::size_t> lengths_;
   std::span<MessageToSend> messages_;
+  std::span<std::size_t> begins_;  // of the pieces that are added, in values_
+  std::span<float> values_;
 };
 
 // payloads: messages in rank order, of owner_of(rank)'s pieces each.
