@@ -61,8 +61,8 @@ class Codec {
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }
-  // Whether an owner adds its own values as they are to what the others' codes decode to. Else it encodes them like everybody's, as a
-  // codec must that remembers what it has sent, or that does not add up.
+  // Without a fixed length: whether an owner adds its own values as they are to what the others' codes decode to. Else it encodes them like
+  // everybody's, as a codec must that remembers what it has sent, or that does not add up.
   virtual bool owners_add_values() const { return false; }
 
   // values <- weight * decoded, or with `add` values <- values + weight * decoded. Pre: check() passed. Without a
