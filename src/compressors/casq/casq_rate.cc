@@ -33,8 +33,8 @@ constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
 constexpr double kSampleBits = 16384;
 // Where bits move from one message to another, one grows no faster: what is beyond its foreseen length takes another round.
 constexpr double kMostGrowth = 1.25;
-// Bits by a sample are believed as if so many more had come out as foretold.
-constexpr double kSampleTrust = 128;
+// How much of what the last sample was wrong by is allowed for at once: most of it is chance.
+constexpr double kCorrected = 0.25;
 
 CasqRateMemory& memory_of(const Piece& piece) { return static_cast<CasqRateMemory&>(*piece.memory); }
 
@@ -73,7 +73,9 @@ class CasqRate::MessageEncoder {
           return encode_piece(i, values, magnitudes, thread);
         }))
       return false;
-    return mend();
+    if (!mend()) return false;
+    learn();
+    return true;
   }
 
  private:
@@ -157,21 +159,17 @@ class CasqRate::MessageEncoder {
   void adjust_steps() {
     const auto is_known = [this](std::size_t i) { return is_wanted(i) && plan(i).step > 0; };
     const auto sample = read_sample(static_cast<std::size_t>(kSampleBits / codec_.rate(encoding_.pass)), is_known);
-    double wanted = 0, foreseen = 0, took = 0, by_sample = 0, elements = 0;
+    double wanted = 0, foreseen = 0, bits_of_sample = 0, elements = 0;
     for (std::size_t i = 0; i < count(); ++i) {
       if (!is_known(i)) continue;
       wanted += foretold_[i];
       foreseen += 8 * static_cast<double>(codec_.usual_bytes(piece(i), encoding_.pass));
+      bits_of_sample += double{record(i).bits_of_sample} * static_cast<double>(piece(i).elements());
       elements += static_cast<double>(piece(i).elements());
-      if (!(record(i).sample_bits > 0)) continue;
-      took += double{record(i).code_bits};
-      by_sample += double{record(i).sample_bits};
     }
     if (!(wanted > 0)) return;
     wanted = std::min(wanted, kMostGrowth * foreseen);
-    // What the last codes took tells what such a sample leaves out, or counts too often.
-    const double trust = kSampleTrust * elements / static_cast<double>(sample.size());
-    fit_steps(is_known, sample, wanted * (by_sample + trust) / (took + trust) / elements, 1);
+    fit_steps(is_known, sample, wanted / bits_of_sample, 1);
   }
 
   bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
@@ -191,7 +189,6 @@ class CasqRate::MessageEncoder {
     now.code_bits = static_cast<float>(taken(i));
     now.mean_square = std::isfinite(magnitudes.sum_squares) ? magnitudes.sum_squares / n : 0;
     now.age = 0;
-    now.sample_bits = static_cast<float>(told_[i].rate) * n;
     now.slope = static_cast<float>(told_[i].slope);
     return encoding_.source.encoded(i, encoding_.room[i].first(encoding_.lengths[i]), thread);
   }
@@ -236,6 +233,23 @@ class CasqRate::MessageEncoder {
       steps_[i] = step > 0 ? std::max(step, least) : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
       return encode_piece(i, values, magnitudes, thread);
     });
+  }
+
+  // What such samples leave out, or count too often.
+  void learn() const {
+    double took = 0, told = 0;
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (!is_wanted(i) || !(told_[i].rate > 0)) continue;
+      took += taken(i);
+      told += told_[i].rate * static_cast<double>(piece(i).elements());
+    }
+    if (!(took > 0 && told > 0)) return;
+    const double found = std::clamp(took / told, 1 / casq::kMostMistold, casq::kMostMistold);
+    for (std::size_t i = 0; i < count(); ++i)
+      if (is_wanted(i)) {
+        float& known = record(i).bits_of_sample;
+        known = static_cast<float>(double{known} * std::pow(found / double{known}, kCorrected));
+      }
   }
 
   const CasqRate& codec_;

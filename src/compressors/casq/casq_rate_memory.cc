@@ -13,7 +13,8 @@ namespace {
 constexpr std::uint8_t kVersion = 2;
 // Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
 constexpr double kMargin = 1.0 / 32;
-constexpr double kLeastAim = 0.25;  // of the rate
+constexpr double kLeastAim = 0.25;    // of the rate
+constexpr double kCorrected = 0.25;   // of what the longest of one step was too long by
 constexpr double kMostStride = 8;   // octaves of the step that bits are foretold over
 constexpr double kNearEnough = 0.01;
 constexpr int kMostTrials = 8;
@@ -40,8 +41,11 @@ struct Messages {
   bool are_known() const { return longest > 0; }
   // How much longer messages may be than the longest were, to take the rate.
   double usual() const { return are_known() ? at_rate / longest : 0; }
-  // The longest message is longer than what all aim at.
-  double aim(double rate) const { return are_known() ? (1 - kMargin) * rate * std::clamp(aimed / longest, kLeastAim, 1.0) : rate; }
+  // Bits an entry to aim at. The longest message is longer than that; it is to fit.
+  double aim(double rate) const {
+    if (!are_known()) return rate;
+    return rate * std::clamp(aimed / at_rate * std::pow((1 - kMargin) * at_rate / longest, kCorrected), kLeastAim, 1.0);
+  }
 };
 
 Messages messages_of(std::span<CompressorMemory* const> memories, Pass pass, double rate) {
@@ -130,7 +134,7 @@ bool is_legal(const ChunkRecord& chunk) {
   const auto is_figure = [](float value, double most) { return value >= 0 && double{value} <= most; };
   constexpr double kMostBits = 8.0 * 8 * kChunkElements;
   constexpr std::uint32_t kMostLongest = 64 * kChunkElements;  // a message of one element: its head, its length and its code
-  return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.sample_bits, kMostBits) &&
+  return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) && is_figure(chunk.bits_of_sample, kMostMistold) && chunk.bits_of_sample > 0 &&
          is_figure(chunk.slope, 8) && chunk.slope > 0 && is_figure(chunk.mean_square, 3.5e38) &&
          is_figure(chunk.aimed, 8) && chunk.longest <= kMostLongest && chunk.age <= 1;
 }

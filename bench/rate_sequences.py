@@ -1,0 +1,122 @@
+"""Whether `casq:rate=` holds its rate on the gradients of trainings, step after step.
+
+    scripts/cmake_build.sh release
+    .venv/bin/python -m bench.rate_sequences [--steps 60] [--workers 4] [--rates 0.1,0.5,1,2] [--json]
+
+Records every worker's gradients of the last `--steps` steps of plain data-parallel trainings, of the CNN of
+`bench.gradient_error` (0.31 M parameters) and of the language task's LSTM without its embedding (1.65 M), and lets
+`thinwire exchange` average them, with feedback. Printed for each rate, the first ten steps apart: bits an entry of ten steps
+together, as multiples of the rate, the least and the most; how many steps are within a tenth of the rate; the most of any
+step, the first ten among them; and rounds a step. With reduce=scatter bits are those of the first encoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bench import text
+from bench.gradient_error import build_network, layout_of, training_gradients
+from bench.training.language import Sequences, WordModel
+
+PROGRAM = Path("build/thinwire")
+BEFORE = 40  # steps of training that are not recorded
+TEN = 10
+_SEQUENCES, _LEARNING_RATE = 16, 0.05  # the language task's own
+
+
+def cnn_gradients(steps: int, workers: int) -> tuple[Iterator[list[np.ndarray]], list[dict]]:
+    torch.manual_seed(0)
+    network = build_network()
+    return training_gradients(0, steps, workers, 32, network), layout_of(network)
+
+
+def language_gradients(steps: int, workers: int) -> tuple[Iterator[list[np.ndarray]], list[dict]]:
+    torch.manual_seed(0)
+    corpus = text.load()
+    sequences = Sequences(torch.from_numpy(corpus.words))
+    model = WordModel(corpus.vocabulary, sparse=False)
+    dense = torch.nn.ParameterDict({name.replace(".", "_"): p for name, p in model.named_parameters() if "embedding" not in name})
+    return _language_steps(model, list(dense.values()), sequences, steps, workers), layout_of(dense)
+
+
+def _language_steps(model, dense, sequences, steps: int, workers: int) -> Iterator[list[np.ndarray]]:
+    optimiser = torch.optim.Adagrad(model.parameters(), _LEARNING_RATE)
+    order = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        gradients: list[np.ndarray] = []
+        before = np.float32(0)
+        for _ in range(workers):  # gradients add up in the model, to what its optimiser takes
+            model(*sequences.batch(torch.randint(len(sequences), (_SEQUENCES,), generator=order))).backward()
+            so_far = torch.cat([p.grad.flatten() for p in dense]).numpy()
+            gradients.append(so_far - before)
+            before = so_far
+        yield gradients
+        for parameter in model.parameters():
+            parameter.grad /= workers
+        optimiser.step()
+
+
+def record(name: str, steps: int, workers: int, folder: Path) -> tuple[Path, Path]:
+    """The last steps' gradients, (steps, workers, n), and their layout."""
+    gradients, layout = {"cnn": cnn_gradients, "lstm": language_gradients}[name](BEFORE + steps, workers)
+    recorded = np.stack([np.stack(step) for i, step in enumerate(gradients) if i >= BEFORE])
+    np.save(folder / f"{name}.npy", recorded)
+    (folder / f"{name}.json").write_text(json.dumps(layout))
+    return folder / f"{name}.npy", folder / f"{name}.json"
+
+
+def row_of(name: str, spec: str, rate: float, gradients: Path, layout: Path) -> dict:
+    command = [PROGRAM, "exchange", "--compressor", spec, "--input", gradients, "--layout", layout, "--json"]
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    bits = np.array([step["bits_per_element"] for step in figures["per_step"]]) / rate
+    later = bits[TEN:]
+    of_ten = later[: len(later) // TEN * TEN].reshape(-1, TEN).mean(1)
+    return {
+        "gradients": name, "compressor": spec,
+        "ten_least": float(of_ten.min()), "ten_most": float(of_ten.max()),
+        "within_a_tenth": float((np.abs(later - 1) <= 0.1).mean()), "most": float(bits.max()),
+        "rounds": figures["rounds"], "error_of_worker": figures["nmse_worker"],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60, help="that are recorded, 20 or more")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--rates", default="0.1,0.5,1,2", help="bits an entry, comma-separated")
+    parser.add_argument("--gradients", default="cnn,lstm", help="whose, comma-separated")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    if arguments.steps < 2 * TEN:
+        parser.error(f"--steps {arguments.steps}: at least {2 * TEN}, of which the first ten are apart")
+    if not PROGRAM.exists():
+        parser.error(f"{PROGRAM} is not there: build it by scripts/cmake_build.sh release")
+    torch.set_num_threads(1)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.gradients.split(","):
+            recording = record(name, arguments.steps, arguments.workers, Path(folder))
+            for rate in arguments.rates.split(","):
+                for reduce in ("gather", "scatter"):
+                    rows.append(row_of(name, f"casq:rate={rate},reduce={reduce}", float(rate), *recording))
+    if arguments.json:
+        print(json.dumps({"steps": arguments.steps, "workers": arguments.workers, "rows": rows}, indent=1))
+        return
+    print("gradients  compressor                       of ten steps  within 10 %  most of a step  rounds")
+    print("-----------------------------------------------------------------------------------------------")
+    for row in rows:
+        print(f"{row['gradients']:<9}  {row['compressor']:<31}  {row['ten_least']:5.3f}..{row['ten_most']:5.3f}"
+              f"  {100 * row['within_a_tenth']:9.0f} %  {row['most']:14.2f}  {row['rounds']:6.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
