@@ -31,7 +31,7 @@ constexpr float kFinest = 0x1p-8F;  // then, as a multiple of the planned step
 // A message is sampled by runs of each piece: of so many values in a parameter's first step, and later of as many as take so many bits.
 constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
 constexpr double kSampleBits = 16384;
-// Where bits move from one message to another, one grows no faster: what is beyond its foreseen length takes another round.
+// Where bits move from one message to another, none grows faster a step: what is beyond its foreseen length takes another round.
 constexpr double kMostGrowth = 1.25;
 // How much of what the last sample was wrong by is allowed for at once: most of it is chance.
 constexpr double kCorrected = 0.25;
@@ -158,18 +158,16 @@ class CasqRate::MessageEncoder {
   // Of the others, values may have grown or shrunk since their steps were foretold: the message is to take what was foretold.
   void adjust_steps() {
     const auto is_known = [this](std::size_t i) { return is_wanted(i) && plan(i).step > 0; };
-    const auto sample = read_sample(static_cast<std::size_t>(kSampleBits / codec_.rate(encoding_.pass)), is_known);
-    double wanted = 0, foreseen = 0, bits_of_sample = 0, elements = 0;
+    double wanted = 0, foreseen = 0, elements = 0;
     for (std::size_t i = 0; i < count(); ++i) {
       if (!is_known(i)) continue;
       wanted += foretold_[i];
       foreseen += 8 * static_cast<double>(codec_.usual_bytes(piece(i), encoding_.pass));
-      bits_of_sample += double{record(i).bits_of_sample} * static_cast<double>(piece(i).elements());
-      elements += static_cast<double>(piece(i).elements());
+      elements += double{record(i).correction} * static_cast<double>(piece(i).elements());
     }
     if (!(wanted > 0)) return;
-    wanted = std::min(wanted, kMostGrowth * foreseen);
-    fit_steps(is_known, sample, wanted / bits_of_sample, 1);
+    const auto sample = read_sample(static_cast<std::size_t>(kSampleBits / codec_.rate(encoding_.pass)), is_known);
+    fit_steps(is_known, sample, std::min(wanted, kMostGrowth * foreseen) / elements, 1);
   }
 
   bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
@@ -235,7 +233,7 @@ class CasqRate::MessageEncoder {
     });
   }
 
-  // What such samples leave out, or count too often.
+  // What such samples leave out of messages, or count too often.
   void learn() const {
     double took = 0, told = 0;
     for (std::size_t i = 0; i < count(); ++i) {
@@ -244,11 +242,11 @@ class CasqRate::MessageEncoder {
       told += told_[i].rate * static_cast<double>(piece(i).elements());
     }
     if (!(took > 0 && told > 0)) return;
-    const double found = std::clamp(took / told, 1 / casq::kMostMistold, casq::kMostMistold);
+    const double found = std::clamp(took / told, 1 / casq::kMostCorrection, casq::kMostCorrection);
     for (std::size_t i = 0; i < count(); ++i)
       if (is_wanted(i)) {
-        float& known = record(i).bits_of_sample;
-        known = static_cast<float>(double{known} * std::pow(found / double{known}, kCorrected));
+        const double last{record(i).correction};
+        record(i).correction = static_cast<float>(last * std::pow(found / last, kCorrected));
       }
   }
 

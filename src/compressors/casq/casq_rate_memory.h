@@ -12,15 +12,15 @@
 
 namespace thinwire::casq {
 
-// Samples tell no less than this part of what messages take, and no more than so many times as much; what is beyond is chance.
-constexpr double kMostMistold = 4;
+// Messages take no more than so many times what samples tell, and no less than that part of it; what is beyond is chance.
+constexpr double kMostCorrection = 4;
 
 // Of a chunk's last encoding.
 struct ChunkRecord {
   float step = 0;              // 0: it was never encoded
   float elements = 0;
   float code_bits = 0;
-  float bits_of_sample = 1;    // what its messages took, as multiples of what samples told, of the last steps
+  float correction = 1;        // what its messages took in the last steps, as multiples of what samples told
   float slope = 1;             // bits are as step^-slope, near it
   float mean_square = 0;       // of its entries
   float aimed = 0;             // bits an entry that messages aimed at: the same on every worker, as is

@@ -14,7 +14,7 @@ constexpr int kMostTrials = 40;
 constexpr int kNearTrials = 2;
 constexpr double kFarther = 1.25, kShortestStride = 0.02;
 // How much coarser the second step is that tells how fast rates fall.
-constexpr double kCoarser = 1.4142135623730951, kLeastSlope = 0.1, kMostSlope = 8;
+constexpr double kCoarser = 1.4142135623730951, kLeastSlope = 0.1;
 
 // A step, by its logarithm to base 2, and the rate found there; 0 for none.
 struct Trial {

@@ -28,6 +28,7 @@ void copy_sample(std::span<const float> values, std::size_t runs, std::span<floa
 double estimated_rate(std::span<const float> sample, float step, ChunkEncoder& encoder);
 
 // A step, what estimated_rate() says of it, and how fast that falls: rates are as step^-slope, near it.
+constexpr double kMostSlope = 8;
 struct SampledStep {
   float step = 0;
   double rate = 0, slope = 1;
