@@ -43,7 +43,7 @@ TEST(RateControl, AStepMeetsTheRateOfItsSample) {
         const std::vector<float> values = gradient(65536, spread, scale, 1);
         for (const float guess : {0.0F, static_cast<float>(scale), kernels::kLeastStep}) {
           const float step = choose_step(values, rate, encoder(), guess).step;
-          EXPECT_NEAR(rate_of(values, step) / rate, 1, 0.04) << "spread " << spread << ", scale " << scale << ", rate " << rate;
+          EXPECT_NEAR(rate_of(values, step) / rate, 1, 0.03) << "spread " << spread << ", scale " << scale << ", rate " << rate;
         }
       }
 }

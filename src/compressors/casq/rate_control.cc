@@ -7,7 +7,7 @@ namespace thinwire::casq {
 namespace {
 
 constexpr double kChunkBits = 8 * 11;  // kind, tables, and what states cost beyond what they hide
-constexpr double kNearEnough = 0.01;
+constexpr double kNearEnough = 0.005;
 constexpr double kLeastStride = 1e-3;
 constexpr int kMostTrials = 40;
 // From a step that is near, rates are as step^-1, roughly; strides go somewhat farther than that says, to have the wanted one between two.

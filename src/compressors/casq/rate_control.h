@@ -27,14 +27,14 @@ void copy_sample(std::span<const float> values, std::size_t runs, std::span<floa
 // Bits an entry that a sample takes at a step, the fixed cost of chunks included as if it were full ones.
 double estimated_rate(std::span<const float> sample, float step, ChunkEncoder& encoder);
 
-// A step, what estimated_rate() says of it, and how fast that falls: rates are as step^-slope, near it.
 constexpr double kMostSlope = 8;
+// A step, what estimated_rate() says of it, and how fast that falls: rates are as step^-slope, near it.
 struct SampledStep {
   float step = 0;
   double rate = 0, slope = 1;
 };
 
-// The step at which estimated_rate() of the finite sample is `rate`, to a percent, or as near as there is. 0 for a sample that
+// The step at which estimated_rate() of the finite sample is `rate`, to half a percent, or as near as there is. 0 for a sample that
 // tells nothing because all of it is 0. Begins to look at `guess`, if it is not 0: a near one saves time.
 SampledStep choose_step(std::span<const float> sample, double rate, ChunkEncoder& encoder, float guess = 0);
 

@@ -49,7 +49,7 @@ class Means : public ValueSource {
   std::span<const std::span<float>> left() const { return by_place_; }
 
   // To be called first, and if all workers' values are finite.
-  void decode(Context& context) const {
+  void decode_all(Context& context) const {
     if (means_.empty()) return;
     context.threads().for_each(pieces_.size(), means_.size() * received_.size(),
                                [&](std::size_t i, std::size_t thread) { decode(i, part_of(means_, i), thread); });
@@ -66,6 +66,7 @@ class Means : public ValueSource {
   void read_part(std::size_t i, std::size_t first, std::span<float> values) const override {
     std::ranges::copy(part_of(means_, i).subspan(first, values.size()), values.begin());
   }
+
   // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
   bool encoded(std::size_t i, std::span<const std::byte> code, std::size_t thread) const override {
     const std::span<float> lost = lost_of(i);
@@ -122,7 +123,7 @@ void encode_means(const Means& means, const Codec& codec, bool finite, MessageTo
       room[i] = {};
     }
   }
-  if (finite) means.decode(context);
+  if (finite) means.decode_all(context);
   const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths(), means.left()};
   second.complete(finite && codec.encode(encoding, context));
 }
