@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from bench import text
-from bench.gradient_error import record_gradients
+from bench.gradient_error import layout_of, record_gradients
 from bench.training.language import Sequences, WordModel
 
 PROGRAM = Path("build/bench/rate_coder")
@@ -29,20 +29,38 @@ STEPS = 200
 _SEQUENCES, _LEARNING_RATE = 16, 0.05  # the language task's own
 
 
-def language_gradient(seed: int, steps: int = STEPS) -> np.ndarray:
-    """One worker's gradient after so many steps of training alone, without the embedding's."""
+def language_gradients(seed: int, steps: int, workers: int) -> tuple[Iterator[list[np.ndarray]], list[dict]]:
+    """Each worker's flat gradient of every step of data-parallel training, without the embedding's; and its layout."""
     corpus = text.load()
     sequences = Sequences(torch.from_numpy(corpus.words))
     torch.manual_seed(seed)
     model = WordModel(corpus.vocabulary, sparse=False)
-    optimiser = torch.optim.Adagrad(model.parameters(), _LEARNING_RATE)
-    order = torch.Generator().manual_seed(seed)
-    for step in range(steps + 1):
-        if step > 0:
+    dense = {name.replace(".", "_"): p for name, p in model.named_parameters() if "embedding" not in name}
+
+    def gradients() -> Iterator[list[np.ndarray]]:
+        optimiser = torch.optim.Adagrad(model.parameters(), _LEARNING_RATE)
+        order = torch.Generator().manual_seed(seed)
+        for _ in range(steps):
+            optimiser.zero_grad()
+            of_workers: list[np.ndarray] = []
+            before = np.float32(0)
+            for _ in range(workers):  # gradients add up in the model, to what its optimiser takes
+                model(*sequences.batch(torch.randint(len(sequences), (_SEQUENCES,), generator=order))).backward()
+                so_far = torch.cat([p.grad.flatten() for p in dense.values()]).numpy()
+                of_workers.append(so_far - before)
+                before = so_far
+            yield of_workers
+            for parameter in model.parameters():
+                parameter.grad /= workers
             optimiser.step()
-        optimiser.zero_grad()
-        model(*sequences.batch(torch.randint(len(sequences), (_SEQUENCES,), generator=order))).backward()
-    return torch.cat([p.grad.flatten() for name, p in model.named_parameters() if "embedding" not in name]).numpy()
+
+    return gradients(), layout_of(torch.nn.ParameterDict(dense))
+
+
+def language_gradient(seed: int, steps: int = STEPS) -> np.ndarray:
+    """One worker's gradient after so many steps of training alone."""
+    *_, (gradient,) = language_gradients(seed, steps + 1, 1)[0]
+    return gradient
 
 
 def recordings(folder: Path, seeds: int) -> Iterator[Path]:

@@ -22,52 +22,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench import text
 from bench.gradient_error import build_network, layout_of, training_gradients
-from bench.training.language import Sequences, WordModel
+from bench.rate_error import language_gradients
 
 PROGRAM = Path("build/thinwire")
 BEFORE = 40  # steps of training that are not recorded
 TEN = 10
-_SEQUENCES, _LEARNING_RATE = 16, 0.05  # the language task's own
 
 
-def cnn_gradients(steps: int, workers: int) -> tuple[Iterator[list[np.ndarray]], list[dict]]:
-    torch.manual_seed(0)
+def cnn_gradients(seed: int, steps: int, workers: int) -> tuple[Iterator[list[np.ndarray]], list[dict]]:
+    torch.manual_seed(seed)
     network = build_network()
-    return training_gradients(0, steps, workers, 32, network), layout_of(network)
-
-
-def language_gradients(steps: int, workers: int) -> tuple[Iterator[list[np.ndarray]], list[dict]]:
-    torch.manual_seed(0)
-    corpus = text.load()
-    sequences = Sequences(torch.from_numpy(corpus.words))
-    model = WordModel(corpus.vocabulary, sparse=False)
-    dense = torch.nn.ParameterDict({name.replace(".", "_"): p for name, p in model.named_parameters() if "embedding" not in name})
-    return _language_steps(model, list(dense.values()), sequences, steps, workers), layout_of(dense)
-
-
-def _language_steps(model, dense, sequences, steps: int, workers: int) -> Iterator[list[np.ndarray]]:
-    optimiser = torch.optim.Adagrad(model.parameters(), _LEARNING_RATE)
-    order = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        gradients: list[np.ndarray] = []
-        before = np.float32(0)
-        for _ in range(workers):  # gradients add up in the model, to what its optimiser takes
-            model(*sequences.batch(torch.randint(len(sequences), (_SEQUENCES,), generator=order))).backward()
-            so_far = torch.cat([p.grad.flatten() for p in dense]).numpy()
-            gradients.append(so_far - before)
-            before = so_far
-        yield gradients
-        for parameter in model.parameters():
-            parameter.grad /= workers
-        optimiser.step()
+    return training_gradients(seed, steps, workers, 32, network), layout_of(network)
 
 
 def record(name: str, steps: int, workers: int, folder: Path) -> tuple[Path, Path]:
     """The last steps' gradients, (steps, workers, n), and their layout."""
-    gradients, layout = {"cnn": cnn_gradients, "lstm": language_gradients}[name](BEFORE + steps, workers)
+    gradients, layout = {"cnn": cnn_gradients, "lstm": language_gradients}[name](0, BEFORE + steps, workers)
     recorded = np.stack([np.stack(step) for i, step in enumerate(gradients) if i >= BEFORE])
     np.save(folder / f"{name}.npy", recorded)
     (folder / f"{name}.json").write_text(json.dumps(layout))

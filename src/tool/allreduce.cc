@@ -13,7 +13,6 @@
 #include <thread>
 #include <utility>
 
-
 #include "thinwire/errors.h"
 #include "tool/processor_time.h"
 #include "tool/samples.h"

@@ -10,6 +10,7 @@
 
 #include "compressors/casq/rate_chunk.h"
 #include "compressors/casq/rate_control.h"
+#include "compressors/shared/message.h"
 #include "core/bytes.h"
 #include "kernels/statistics.h"
 #include "thinwire/errors.h"
@@ -116,13 +117,10 @@ class CasqRate::MessageEncoder {
     std::size_t pieces = 1;
     for (std::size_t i = 0; i < count(); ++i) pieces += is_meant(i) ? 1 : 0;
     const std::size_t runs = std::clamp(size / casq::kSampleRun / pieces, kLeastRuns, kMostRuns);
-    const auto begins = context_.scratch().take<std::size_t>(count() + 1);
-    begins[0] = 0;
-    for (std::size_t i = 0; i < count(); ++i)
-      begins[i + 1] = begins[i] + (is_meant(i) ? casq::sample_size(piece(i).elements(), runs) : 0);
-    const auto sample = context_.scratch().take<float>(begins[count()]);
+    const PieceParts parts(count(), context_, [&](std::size_t i) { return is_meant(i) ? casq::sample_size(piece(i).elements(), runs) : 0; });
+    const auto sample = context_.scratch().take<float>(parts.count());
     context_.threads().for_each(count(), sample.size(), [&](std::size_t i, std::size_t) {
-      const auto here = sample.subspan(begins[i], begins[i + 1] - begins[i]);
+      const auto here = parts.of(sample, i);
       if (here.empty()) return;
       casq::for_each_run(piece(i).elements(), runs, [&](std::size_t first, std::size_t begin, std::size_t length) {
         encoding_.source.read_part(i, first, here.subspan(begin, length));

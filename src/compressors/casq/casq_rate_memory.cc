@@ -14,9 +14,9 @@ namespace {
 constexpr std::uint8_t kVersion = 2;
 // Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
 constexpr double kMargin = 1.0 / 32;
-constexpr double kLeastAim = 0.25;    // of the rate
-constexpr double kCorrected = 0.25;   // of what the longest of one step was too long by
-constexpr double kMostStride = 8;   // octaves of the step that bits are foretold over
+constexpr double kLeastAim = 0.25;   // of the rate
+constexpr double kCorrected = 0.25;  // of what the longest of one step was too long by
+constexpr double kMostStride = 8;    // octaves of the step that bits are foretold over
 constexpr double kNearEnough = 0.01;
 constexpr int kMostTrials = 8;
 

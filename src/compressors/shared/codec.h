@@ -52,6 +52,10 @@ class Codec {
   // What the longest message of a step has taken, for each element of its pieces: the same on every worker. For the next step's usual_bytes().
   virtual void foresee(std::span<const Piece* const> /*pieces*/, Pass /*pass*/, double /*bytes_an_element*/) const {}
 
+  // Without a fixed length: whether an owner adds its own values as they are to what the others' codes decode to. Else it encodes them like
+  // everybody's, as a codec must that remembers what it has sent, or that does not add up.
+  virtual bool owners_add_values() const { return false; }
+
   // Encodes all of it, by threads. False if some value is not finite, or the source refuses: then codes are void.
   virtual bool encode(const Encoding& encoding, Context& context) const = 0;
 
@@ -61,10 +65,6 @@ class Codec {
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }
-  // Without a fixed length: whether an owner adds its own values as they are to what the others' codes decode to. Else it encodes them like
-  // everybody's, as a codec must that remembers what it has sent, or that does not add up.
-  virtual bool owners_add_values() const { return false; }
-
   // values <- weight * decoded, or with `add` values <- values + weight * decoded. Pre: check() passed. Without a
   // fixed length: throws PayloadError for what is no code, and decodes to finite values.
   virtual void decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,

@@ -72,10 +72,11 @@ class PieceParts {
  public:
   // length(i): of the i-th piece's part.
   template <class Length>
-  PieceParts(const Work& work, Context& context, const Length& length)
-      : begins_(context.scratch().take<std::size_t>(work.pieces.size() + 1)) {
+  PieceParts(const Work& work, Context& context, const Length& length) : PieceParts(work.pieces.size(), context, length) {}
+  template <class Length>
+  PieceParts(std::size_t pieces, Context& context, const Length& length) : begins_(context.scratch().take<std::size_t>(pieces + 1)) {
     begins_[0] = 0;
-    for (std::size_t i = 0; i < work.pieces.size(); ++i) begins_[i + 1] = begins_[i] + length(i);
+    for (std::size_t i = 0; i < pieces; ++i) begins_[i + 1] = begins_[i] + length(i);
   }
   std::size_t count() const { return begins_.back(); }
   template <class T>

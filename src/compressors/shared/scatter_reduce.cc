@@ -22,15 +22,10 @@ class Means : public ValueSource {
         first_place_(pieces_.empty() ? 0 : static_cast<std::size_t>(pieces_.data() - shards.pieces().data())),
         rooms_(shards.codec(), pieces_, received.size(), context),
         codes_(context.scratch().take<std::span<const std::byte>>(context.threads().threads() * received.size())) {
-    begins_ = context.scratch().take<std::size_t>(pieces_.size() + 1);
-    begins_[0] = 0;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      begins_[i + 1] = begins_[i] + pieces_[i]->elements();
-      longest_ = std::max<std::size_t>(longest_, pieces_[i]->elements());
-    }
-    if (!shards.codec().has_fixed_length()) means_ = context.scratch().take<float>(begins_.back());
+    for (const Piece* piece : pieces_) longest_ = std::max<std::size_t>(longest_, piece->elements());
+    if (!shards.codec().has_fixed_length()) means_ = context.scratch().take<float>(own.owned_parts().count());
     if (!work.feedback) return;
-    lost_ = context.scratch().take<float>(begins_.back());
+    lost_ = context.scratch().take<float>(own.owned_parts().count());
     largest_ = context.scratch().take<float>(pieces_.size());
     if (!shards.codec().has_fixed_length()) {
       by_place_ = context.scratch().take<std::span<float>>(pieces_.size());
@@ -52,19 +47,19 @@ class Means : public ValueSource {
   void decode_all(Context& context) const {
     if (means_.empty()) return;
     context.threads().for_each(pieces_.size(), means_.size() * received_.size(),
-                               [&](std::size_t i, std::size_t thread) { decode(i, part_of(means_, i), thread); });
+                               [&](std::size_t i, std::size_t thread) { decode(i, mean_of(i), thread); });
   }
 
   kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const override {
     if (means_.empty()) decode(i, values, thread);
-    else std::ranges::copy(part_of(means_, i), values.begin());
+    else std::ranges::copy(mean_of(i), values.begin());
     const kernels::Magnitudes magnitudes = kernels::measure(values);
     if (!lost_.empty()) largest_[i] = magnitudes.largest;
     if (by_place_.empty()) std::ranges::copy(values.first(lost_of(i).size()), lost_of(i).begin());
     return magnitudes;
   }
   void read_part(std::size_t i, std::size_t first, std::span<float> values) const override {
-    std::ranges::copy(part_of(means_, i).subspan(first, values.size()), values.begin());
+    std::ranges::copy(mean_of(i).subspan(first, values.size()), values.begin());
   }
 
   // False if what a mean loses, times W, leaves the range of float, so that no residual can hold it.
@@ -79,8 +74,8 @@ class Means : public ValueSource {
 
  private:
   float workers() const { return static_cast<float>(received_.size()); }
-  std::span<float> part_of(std::span<float> all, std::size_t i) const { return all.subspan(begins_[i], begins_[i + 1] - begins_[i]); }
-  std::span<float> lost_of(std::size_t i) const { return lost_.empty() ? lost_ : part_of(lost_, i); }
+  std::span<float> lost_of(std::size_t i) const { return lost_.empty() ? lost_ : own_.owned_parts().of(lost_, i); }
+  std::span<float> mean_of(std::size_t i) const { return own_.owned_parts().of(means_, i); }
   void decode(std::size_t i, std::span<float> mean, std::size_t thread) const {
     own_.average(received_, i, false, codes_.subspan(thread * received_.size(), received_.size()), mean, rooms_.of(thread));
   }
@@ -102,7 +97,6 @@ class Means : public ValueSource {
   std::size_t first_place_;  // of the owner's pieces among all
   CodecRooms rooms_;
   std::span<std::span<const std::byte>> codes_;  // of one piece, for each thread
-  std::span<std::size_t> begins_;                // of the pieces in means_ and lost_
   std::size_t longest_ = 0;
   std::span<float> means_;  // decoded before they are read: without a fixed length
   std::span<float> lost_;

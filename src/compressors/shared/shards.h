@@ -78,15 +78,12 @@ class OwnShards {
       : shards_(shards), rank_(static_cast<std::size_t>(context.rank())), memory_(context.scratch().take<std::byte>(shards.most_bytes() * shards.count())),
         room_(context.scratch().take<std::span<std::byte>>(shards.pieces().size())),
         lengths_(context.scratch().take<std::size_t>(shards.pieces().size())),
-        messages_(context.scratch().take<MessageToSend>(shards.count())) {
+        messages_(context.scratch().take<MessageToSend>(shards.count())),
+        owned_parts_(owned().size(), context, [this](std::size_t i) { return owned()[i]->elements(); }) {
     for (std::size_t owner = 0; owner < shards.count(); ++owner)
       std::construct_at(&messages_[owner], shards.format(owner), memory_.subspan(owner * shards.most_bytes(), shards.most_bytes()),
                         shards.of_owner(room_, owner), shards.of_owner(lengths_, owner));
-    if (!shards.codec().owners_add_values()) return;
-    begins_ = context.scratch().take<std::size_t>(owned().size() + 1);
-    begins_[0] = 0;
-    for (std::size_t i = 0; i < owned().size(); ++i) begins_[i + 1] = begins_[i] + owned()[i]->elements();
-    values_ = context.scratch().take<float>(begins_.back());
+    if (is_added(rank_)) values_ = context.scratch().take<float>(owned_parts_.count());
   }
 
   // All shards are completed after the last is encoded: every owner is told if anything is not finite. What this worker did not use is left
@@ -113,6 +110,9 @@ class OwnShards {
     return messages_[shards_.pieces()[place]->owner].code(shards_.place_at_owner(place));
   }
 
+  // The pieces that this worker owns, and where each lies in buffers of all of them.
+  std::span<const Piece* const> owned() const { return shards_.pieces(rank_); }
+  const PieceParts& owned_parts() const { return owned_parts_; }
   // Whether what is an owner's is added as it is: it is this worker, and the codec one that does so.
   bool is_added(std::size_t owner) const { return owner == rank_ && shards_.codec().owners_add_values(); }
   // mean <- that of the i-th piece which this worker owns, of what it received. only_used: of those whose senders used the piece; else of all.
@@ -122,8 +122,7 @@ class OwnShards {
 
  private:
   // What this worker adds to the i-th piece that it owns.
-  std::span<float> values(std::size_t i) const { return values_.subspan(begins_[i], begins_[i + 1] - begins_[i]); }
-  std::span<const Piece* const> owned() const { return shards_.pieces(rank_); }
+  std::span<float> values(std::size_t i) const { return owned_parts_.of(values_, i); }
 
   void read_owned(const OwnValues& values, Head& head, Context& context) const {
     if (values_.empty()) return;
@@ -151,8 +150,8 @@ class OwnShards {
   std::span<std::span<std::byte>> room_;
   std::span<std::size_t> lengths_;
   std::span<MessageToSend> messages_;
-  std::span<std::size_t> begins_;  // of the pieces that are added, in values_
-  std::span<float> values_;
+  PieceParts owned_parts_;
+  std::span<float> values_;  // of the pieces that are added
 };
 
 // payloads: messages in rank order, of owner_of(rank)'s pieces each.
