@@ -377,19 +377,35 @@ void time_rounding_words(benchmark::State& state) {
     benchmark::DoNotOptimize(words.data());
   });
 }
-void time_assign_randomly(benchmark::State& state) {
+// Among levels of any of its kinds.
+template <class Levels>
+void time_assign_randomly(benchmark::State& state, const Levels& levels, int bits) {
   const std::vector<float> values = random_floats(kPiece);
   std::vector<std::uint32_t> words(kPiece);
   random_words({1, 2, 3, 4}, {5, 6}, words);
-  std::vector<std::byte> packed(packed_bytes(kPiece, 4));
+  std::vector<std::byte> packed(packed_bytes(kPiece, bits));
   time_per_float(state, kPiece, [&] {
-    assign_randomly(values, EvenLevels{14, 2.0F}, 4, words, packed);
+    assign_randomly(values, levels, bits, words, packed);
+    benchmark::DoNotOptimize(packed.data());
+  });
+}
+void time_assign_floats(benchmark::State& state, const FewBitFloats& floats, int bits) {
+  const std::vector<float> values = random_floats(kPiece);
+  std::vector<std::byte> packed(packed_bytes(kPiece, bits));
+  time_per_float(state, kPiece, [&] {
+    assign(values, floats, bits, packed);
     benchmark::DoNotOptimize(packed.data());
   });
 }
 BENCHMARK(time_random_words);
 BENCHMARK(time_rounding_words);
-BENCHMARK(time_assign_randomly);
+BENCHMARK_CAPTURE(time_assign_randomly, even_2_bits, EvenLevels{2, 0.5F}, 2);
+BENCHMARK_CAPTURE(time_assign_randomly, even_4_bits, EvenLevels{14, 2.0F}, 4);
+BENCHMARK_CAPTURE(time_assign_randomly, even_8_bits, EvenLevels{254, 32.0F}, 8);
+BENCHMARK_CAPTURE(time_assign_randomly, floats_4_bits, FewBitFloats{0, -4, 7}, 4);
+BENCHMARK_CAPTURE(time_assign_randomly, floats_8_bits, FewBitFloats{0, -126, 127}, 8);
+BENCHMARK_CAPTURE(time_assign_floats, floats_4_bits, FewBitFloats{1, 0, 7}, 4);
+BENCHMARK_CAPTURE(time_assign_floats, floats_8_bits, FewBitFloats{3, -6, 126}, 8);
 
 BENCHMARK(time_histogram)->Apply(in_memory_and_in_cache);
 BENCHMARK(time_to_half<to_bf16>)->Name("to_bf16")->Apply(in_memory_and_in_cache);
@@ -406,7 +422,7 @@ BENCHMARK(time_assign)->Apply(with_bits<kMaxCodeBits>);
 BENCHMARK(time_look_up<look_up>)->Name("look_up")->Apply(with_bits<kMaxCodeBits>);
 BENCHMARK(time_look_up<look_up_add>)->Name("look_up_add")->Apply(with_bits<kMaxCodeBits>);
 void pieces_of_workers(benchmark::internal::Benchmark* bench) {
-  bench->ArgsProduct({{kPiece}, {2, 4, 8}, {1, 2, 4, 8}});
+  bench->ArgsProduct({{kPiece}, {1, 2, 3, 4, 8}, {1, 2, 4, 8}});
 }
 BENCHMARK(time_look_up_sum<look_up_one_after_another>)->Name("look_up_one_after_another")->Apply(pieces_of_workers);
 BENCHMARK(time_look_up_sum<look_up_sum>)->Name("look_up_sum")->Apply(pieces_of_workers);

@@ -75,20 +75,16 @@ class AssigningEvenlyRandomly {
         outermost_(hn::Set(kFloat, 0.5F * static_cast<float>(levels.largest))),
         most_drawn_(hn::Set(kIndex, (levels.largest << (kShareBits - 1)) + (1 << kShareBits) - 1)) {}
 
-  HWY_INLINE void operator()(const float* values, const Word* words, std::byte* planes) const {
-    pack_group<kBits>([&](std::size_t i) HWY_ATTR { return code_of(load(values, i), load(words, i)); }, planes);
-  }
-
- private:
-  static constexpr Tag<float> kFloat{};
-  static constexpr int kShareBits = 30 - static_cast<int>(kBits);
-
-  HWY_INLINE Vector<Index> code_of(Vector<float> value, Vector<Word> word) const {
+  HWY_INLINE Vector<Index> operator()(Vector<float> value, Vector<Word> word) const {
     const Vector<float> x = hn::Max(hn::Min(hn::Mul(value, inverse_step_), outermost_), hn::Neg(outermost_));
     const Vector<Index> fixed = hn::NearestInt(hn::Mul(x, hn::Set(kFloat, static_cast<float>(1 << kShareBits))));
     const Vector<Index> drawn = hn::BitCast(kIndex, hn::ShiftRight<32 - kShareBits>(word));
     return hn::ShiftRight<kShareBits>(hn::Sub(hn::Add(fixed, most_drawn_), drawn));
   }
+
+ private:
+  static constexpr Tag<float> kFloat{};
+  static constexpr int kShareBits = 30 - static_cast<int>(kBits);
 
   Vector<float> inverse_step_, outermost_;
   Vector<Index> most_drawn_;  // and where fixed point begins
@@ -96,7 +92,7 @@ class AssigningEvenlyRandomly {
 
 void assign_evenly(std::span<const float> values, const EvenLevels& levels, int bits, std::span<const Word> words, std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
-    for_each_group(values.size(), AssigningEvenlyRandomly<constant()>(levels), Column(values), Column(words), CodesToPack<constant()>(packed));
+    pack_codes<constant()>(AssigningEvenlyRandomly<constant()>(levels), packed, values.size(), values, words);
   });
 }
 

@@ -79,8 +79,8 @@ struct Levels {
 void look_up(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
 void look_up_add(std::span<const std::byte> packed, int bits, const Levels& levels, std::span<float> out);
 
-// The codes of several workers, and what they mean: out[i] = what the first one's code i means + the second one's + ..., added in
-// this order. The same bits as look_up() of the first and look_up_add() of the others; zeros without any.
+// The codes of several workers, and what they mean: out[i] = (what the first one's code i means + the second one's) + (the third one's + the fourth one's) + ...,
+// added in this order, the last one alone if their number is odd; zeros without any. By pairs, as both codes together may be looked up at once.
 struct Coded {
   std::span<const std::byte> packed;
   std::span<const float> table;

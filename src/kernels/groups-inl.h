@@ -75,13 +75,13 @@ HWY_INLINE void prefetch_beyond(const void* p) { prefetch_beyond<2048, 3>(p); }
 
 // What for_each_group() walks over. A column gives the groups of a span and, for a last group that is not full, a
 // zero-padded copy that is written back when it goes out of scope.
-template <class T>
+template <class T, std::uintptr_t kReadAhead = 4096>
 class Column {
  public:
   explicit Column(std::span<T> elements) : data_(elements.data()) {}
   HWY_INLINE T* group(std::size_t g) const {
     T* const elements = data_ + g * kLanes;
-    if constexpr (std::is_const_v<T>) prefetch_beyond<4096, 2>(elements);
+    if constexpr (std::is_const_v<T>) prefetch_beyond<kReadAhead, 2>(elements);
     else prefetch_beyond<2048, 3>(elements);
     return elements;
   }
@@ -104,8 +104,11 @@ class Column {
     std::remove_const_t<T> padded_[kLanes] = {};
   };
   Tail tail(std::size_t g, std::size_t count) const { return Tail(data_ + g * kLanes, count); }
+  Column from(std::size_t g) const { return Column(data_ + g * kLanes); }
 
  private:
+  explicit Column(T* data) : data_(data) {}
+
   T* data_;
 };
 
@@ -115,6 +118,17 @@ HWY_INLINE void for_each_group(std::size_t n, Body&& body, const Columns&... col
   const std::size_t full = n / kLanes;
   for (std::size_t g = 0; g < full; ++g) body(columns.group(g)...);
   if (const std::size_t left = n % kLanes) body(columns.tail(full, left).data()...);
+}
+
+// The same, so many groups at once where there are: body.all(their elements in each column), then body(those of one group).
+template <class Body, class... Columns>
+HWY_INLINE void for_each_groups(std::size_t n, const Body& body, const Columns&... columns) {
+  std::size_t g = 0;
+  for (const std::size_t full = n / kLanes; g + Body::kGroups <= full; g += Body::kGroups) {
+    for (std::size_t next = g + 1; next < g + Body::kGroups; ++next) (columns.group(next), ...);  // to prefetch
+    body.all(columns.group(g)...);
+  }
+  for_each_group(n - g * kLanes, body, columns.from(g)...);
 }
 
 // Elements that for_each_group() appended to n to fill the last group.

@@ -33,7 +33,7 @@ HWY_INLINE Line<kBits> entries_of(const CodedLevels& coded) {
   return Line<kBits>(coded.levels);
 }
 
-// Looks up codes of several workers, of whom each has entries of its own.
+// Looks up codes of several workers, of whom each has entries of its own: those of the first two are added, then those of the next two to that, and so on.
 template <std::size_t kBits, class Operation, class Entries, std::size_t kWorkers>
 struct LookingUp {
   Entries entries[kWorkers];
@@ -42,20 +42,126 @@ struct LookingUp {
   HWY_INLINE void operator()(float* out, Planes*... planes) const {
     const CodesOfGroup<kBits> codes[] = {CodesOfGroup<kBits>(planes)...};
     for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      Vector<float> sum = Operation()(out, i, entries[0][codes[0][i]]);
-      for (std::size_t w = 1; w < kWorkers; ++w) sum = hn::Add(sum, entries[w][codes[w][i]]);
+      Vector<float> sum = hn::Zero(Tag<float>());
+      for (std::size_t w = 0; w < kWorkers; w += 2) {
+        Vector<float> pair = entries[w][codes[w][i]];
+        if (w + 1 < kWorkers) pair = hn::Add(pair, entries[w + 1][codes[w + 1][i]]);
+        sum = w == 0 ? Operation()(out, i, pair) : hn::Add(sum, pair);
+      }
       store(sum, out, i);
     }
   }
 };
+
+// What every vector of groups that are read at once becomes: sum_of(the vector's number, a constant).
+template <class SumOf, std::size_t... kVector>
+HWY_INLINE void store_each(std::index_sequence<kVector...>, float* out, const SumOf& sum_of) {
+  (store(sum_of(std::integral_constant<std::size_t, kVector>()), out, kVector), ...);
+}
+
+// Where it is sooner to spread codes of many groups than to find each group's.
+template <std::size_t kBits, class Operation, class Entries, std::size_t kWorkers>
+struct LookingUpMany : LookingUp<kBits, Operation, Entries, kWorkers> {
+  static constexpr std::size_t kGroups = Spread<kBits>::kGroups;
+
+  template <class... Planes>
+  HWY_INLINE void all(float* out, Planes*... planes) const {
+    const Vector<Index> spread[] = {Spread<kBits>::load(planes)...};
+    store_each(std::make_index_sequence<Spread<kBits>::kVectorsHeld>(), out, [&](auto vector) HWY_ATTR {
+      Vector<float> sum = hn::Zero(Tag<float>());
+      for (std::size_t w = 0; w < kWorkers; w += 2) {
+        Vector<float> pair = entry<vector()>(w, spread[w]);
+        if (w + 1 < kWorkers) pair = hn::Add(pair, entry<vector()>(w + 1, spread[w + 1]));
+        sum = w == 0 ? Operation()(out, vector, pair) : hn::Add(sum, pair);
+      }
+      return sum;
+    });
+  }
+
+ private:
+  template <std::size_t kVector>
+  HWY_INLINE Vector<float> entry(std::size_t w, Vector<Index> spread) const {
+    return this->entries[w][hn::And(hn::ShiftRight<Spread<kBits>::shift_of(kVector)>(spread), hn::Set(kIndex, (Index{1} << kBits) - 1))];
+  }
+};
+
+// The sums of what two workers' codes mean, by both codes.
+template <std::size_t kBits>
+class PairTable {
+ public:
+  HWY_INLINE PairTable(std::span<const float> first, std::span<const float> second) : table_(sums(first, second)) {}
+  HWY_INLINE Vector<float> operator[](Vector<Index> both) const { return table_[both]; }
+
+ private:
+  using Sums = std::array<float, std::size_t{1} << (2 * kBits)>;
+  static Sums sums(std::span<const float> first, std::span<const float> second) {
+    Sums sums;
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = first[i % (std::size_t{1} << kBits)] + second[i >> kBits];
+    return sums;
+  }
+  Table<2 * kBits> table_;
+};
+
+// Where a vector holds the sums of two workers' entries, for each of both codes: half as much to look up and to add.
+template <std::size_t kBits, class Operation, class Entries, std::size_t kWorkers>
+struct LookingUpPairs : LookingUp<kBits, Operation, Entries, kWorkers> {
+  static constexpr std::size_t kGroups = Spread<kBits>::kGroups;
+  PairTable<kBits> tables[kWorkers / 2];
+
+  template <class... Planes>
+  HWY_INLINE void all(float* out, Planes*... planes) const {
+    // A worker's codes are in every other field of its own width, the next one's between them.
+    const auto every_other = hn::Set(kIndex, kBits == 1 ? 0x55555555 : 0x33333333);
+    const Vector<Index> spread[] = {Spread<kBits>::load(planes)...};
+    Vector<Index> even[kWorkers / 2], odd[kWorkers / 2];
+    for (std::size_t pair = 0; pair < kWorkers / 2; ++pair) {
+      const Vector<Index> first = spread[2 * pair], second = spread[2 * pair + 1];
+      even[pair] = hn::Or(hn::And(first, every_other), hn::ShiftLeft<kBits>(hn::And(second, every_other)));
+      odd[pair] = hn::Or(hn::And(hn::ShiftRight<kBits>(first), every_other), hn::AndNot(every_other, second));
+    }
+    store_each(std::make_index_sequence<Spread<kBits>::kVectorsHeld>(), out, [&](auto vector) HWY_ATTR {
+      constexpr int kShift = Spread<kBits>::shift_of(vector), kAt = kShift / static_cast<int>(2 * kBits) * static_cast<int>(2 * kBits);
+      Vector<float> sum = hn::Zero(Tag<float>());
+      for (std::size_t pair = 0; pair < kWorkers / 2; ++pair) {
+        const Vector<Index> both = hn::ShiftRight<kAt>(kAt == kShift ? even[pair] : odd[pair]);
+        const Vector<float> entries = tables[pair][hn::And(both, hn::Set(kIndex, (Index{1} << (2 * kBits)) - 1))];
+        sum = pair == 0 ? Operation()(out, vector, entries) : hn::Add(sum, entries);
+      }
+      return sum;
+    });
+  }
+};
+
+template <std::size_t kBits, class Operation, class Entries, std::size_t kWorkers, std::size_t... kPair>
+HWY_INLINE LookingUpPairs<kBits, Operation, Entries, kWorkers> paired(const LookingUp<kBits, Operation, Entries, kWorkers>& by_group, std::span<const Coded> codes,
+                                                                     std::index_sequence<kPair...>) {
+  return {by_group, {PairTable<kBits>(codes[2 * kPair].table, codes[2 * kPair + 1].table)...}};
+}
+
+template <std::size_t kBits, class Entries>
+constexpr bool kReadsMany = Spread<kBits>::kHas && Entries::kIsQuick && (kBits >= 4 || HWY_TARGET > HWY_AVX2);
+template <std::size_t kBits, class Coded>
+constexpr bool kReadsPairs = false;
+template <std::size_t kBits>
+constexpr bool kReadsPairs<kBits, Coded> = HWY_TARGET != HWY_SCALAR && kBits <= 2 && (std::size_t{1} << (2 * kBits)) <= kWidth<float>;
 
 // out: the elements from `first` on, a whole number of groups.
 template <std::size_t kBits, class Operation, class Coded, std::size_t... kWorkers>
 HWY_INLINE void look_up_at_once(std::span<const Coded> codes, std::size_t first, std::span<float> out,
                                 std::index_sequence<kWorkers...>) {
   using Entries = decltype(entries_of<kBits>(codes[0]));
-  const LookingUp<kBits, Operation, Entries, sizeof...(kWorkers)> looking_up{{entries_of<kBits>(codes[kWorkers])...}};
-  for_each_group(out.size(), looking_up, Column(out), PackedCodes<kBits>(codes[kWorkers].packed.subspan(first / 8 * kBits))...);
+  constexpr std::size_t kCount = sizeof...(kWorkers);
+  const LookingUp<kBits, Operation, Entries, kCount> by_group{{entries_of<kBits>(codes[kWorkers])...}};
+  const auto walk = [&](const auto& body, const auto&... columns) HWY_ATTR {
+    if constexpr (requires { body.kGroups; }) for_each_groups(out.size(), body, columns...);
+    else for_each_group(out.size(), body, columns...);
+  };
+  if constexpr (kReadsPairs<kBits, Coded> && kCount % 2 == 0)
+    walk(paired(by_group, codes, std::make_index_sequence<kCount / 2>()), Column(out), PackedCodes<kBits>(codes[kWorkers].packed.subspan(first / 8 * kBits))...);
+  else if constexpr (kReadsMany<kBits, Entries>)
+    walk(LookingUpMany<kBits, Operation, Entries, kCount>{by_group}, Column(out), PackedCodes<kBits>(codes[kWorkers].packed.subspan(first / 8 * kBits))...);
+  else
+    walk(by_group, Column(out), PackedCodes<kBits>(codes[kWorkers].packed.subspan(first / 8 * kBits))...);
 }
 
 template <class Operation, class Coded>
@@ -66,18 +172,20 @@ void look_up_with(const Coded& coded, int bits, std::span<float> out) {
 }
 
 // More workers at once would need more registers than there are.
-constexpr std::size_t kAtOnce = 2;
+constexpr std::size_t kMostAtOnce = HWY_TARGET <= HWY_AVX3 ? 8 : 2;
 // What is added to in between stays in the first-level cache.
 constexpr std::size_t kBlockElements = 2048;
 
 template <std::size_t kBits, class Operation, class Coded>
 HWY_INLINE std::span<const Coded> look_up_some(std::span<const Coded> codes, std::size_t first, std::span<float> out) {
-  if (codes.size() < kAtOnce) {
-    look_up_at_once<kBits, Operation>(codes, first, out, std::make_index_sequence<1>());
-    return codes.subspan(1);
-  }
-  look_up_at_once<kBits, Operation>(codes, first, out, std::make_index_sequence<kAtOnce>());
-  return codes.subspan(kAtOnce);
+  const auto look_up = [&](auto count) HWY_ATTR {
+    look_up_at_once<kBits, Operation>(codes, first, out, std::make_index_sequence<count()>());
+    return codes.subspan(count());
+  };
+  if (codes.size() >= kMostAtOnce) return look_up(std::integral_constant<std::size_t, kMostAtOnce>());
+  if (kMostAtOnce > 4 && codes.size() >= 4) return look_up(std::integral_constant<std::size_t, 4>());
+  if (codes.size() >= 2) return look_up(std::integral_constant<std::size_t, 2>());
+  return look_up(std::integral_constant<std::size_t, 1>());
 }
 
 // The sum for a block of elements from `first` on.

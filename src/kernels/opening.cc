@@ -48,10 +48,11 @@ template <class Format>
 Opened open_as(std::span<const typename Format::Element> gradient, float scale, std::span<const float> residual,
                std::span<float> values) {
   Opening<Format> opening(scale);
+  const Column<const typename Format::Element, 6144> gradients(gradient);  // a tenth sooner than with what other kernels read ahead
   if (residual.empty())
-    for_each_group(values.size(), opening, Column(gradient), Column(values));
+    for_each_group(values.size(), opening, gradients, Column(values));
   else
-    for_each_group(values.size(), opening, Column(gradient), Column(residual), Column(values));
+    for_each_group(values.size(), opening, gradients, Column(residual), Column(values));
   return opening.total();
 }
 

@@ -39,6 +39,7 @@ HWY_INLINE Vector<Word> join(const Vector<Wide> (&parts)[kParts]) {
 }
 
 // The blocks of 16 counters from `counter` on: word b goes to group[16 b + lane].
+template <int kRounds>
 HWY_INLINE void make_blocks(std::array<Word, 4> counter, std::array<Word, 2> key, Word* group) {
   for (std::size_t v = 0; v < kVectors<Word>; ++v) {
     Vector<Wide> words[4][kParts];
@@ -48,7 +49,7 @@ HWY_INLINE void make_blocks(std::array<Word, 4> counter, std::array<Word, 2> key
       for (std::size_t b = 1; b < 4; ++b) words[b][part] = hn::Set(kWide, Wide{counter[b]});
     }
     std::array<Word, 2> of_round = key;
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       for (std::size_t part = 0; part < kParts; ++part) {  // they take turns, as each round waits for the one before
         const Vector<Wide> even = multiply(words[0][part], 0xD2511F53U), odd = multiply(words[2][part], 0xCD9E8D57U);
         words[0][part] = hn::Xor3(hn::ShiftRight<32>(odd), words[1][part], hn::Set(kWide, Wide{of_round[0]}));
@@ -63,10 +64,11 @@ HWY_INLINE void make_blocks(std::array<Word, 4> counter, std::array<Word, 2> key
 }
 
 void random_words(std::array<Word, 4> counter, std::array<Word, 2> key, std::span<Word> words) {
-  for (; words.size() >= kWordGroup; words = words.subspan(kWordGroup), counter[0] += kLanes) make_blocks(counter, key, words.data());
+  for (; words.size() >= kWordGroup; words = words.subspan(kWordGroup), counter[0] += kLanes)
+    make_blocks<kPhiloxRounds>(counter, key, words.data());
   if (words.empty()) return;
   Word last[kWordGroup];
-  make_blocks(counter, key, last);
+  make_blocks<kPhiloxRounds>(counter, key, last);
   std::copy_n(last, words.size(), words.data());
 }
 
@@ -74,7 +76,7 @@ constexpr std::size_t kRoundedGroup = 2 * kWordGroup;
 
 HWY_INLINE void make_rounding_words(std::array<Word, 4> counter, std::array<Word, 2> key, Word* group) {
   Word drawn[kWordGroup];
-  make_blocks(counter, key, drawn);
+  make_blocks<kRoundingPhiloxRounds>(counter, key, drawn);
   for (std::size_t first = 0; first < kWordGroup; first += kLanes)
     for (std::size_t i = 0; i < kVectors<Word>; ++i) {
       const Vector<Word> word = load(drawn + first, i);

@@ -37,11 +37,14 @@ struct Scanning {
   HWY_INLINE Scan total() const { return {.finite = largest.finite(), .largest = largest.value()}; }
 };
 
-Scan scan(std::span<const float> values) {
+template <std::size_t kExtent>
+HWY_INLINE Scan scan_span(std::span<const float, kExtent> values) {
   Scanning scanning;
-  for_each_group(values.size(), scanning, Column(values));
+  for_each_group(values.size(), scanning, Column(std::span<const float>(values)));
   return scanning.total();
 }
+
+Scan scan(std::span<const float> values) { return scan_span(values); }
 
 struct Multiplying {
   float factor;
@@ -52,23 +55,29 @@ struct Multiplying {
   }
 };
 
-void multiply(std::span<float> values, float factor) {
-  for_each_group(values.size(), Multiplying{factor}, Column(values));
+template <std::size_t kExtent>
+HWY_INLINE void multiply_span(std::span<float, kExtent> values, float factor) {
+  for_each_group(values.size(), Multiplying{factor}, Column(std::span<float>(values)));
 }
 
-// body(b, values of the b-th bucket)
+void multiply(std::span<float> values, float factor) { multiply_span(values, factor); }
+
+// body(b, values of the b-th bucket). Buckets of 32, as Microscaling formats have them, are no longer than a loop's overhead: they get code for their length.
 template <class T, class Body>
 HWY_INLINE void for_each_bucket(std::span<T> values, std::size_t bucket, const Body& body) {
-  for (std::size_t b = 0, first = 0; first < values.size(); ++b, first += bucket)
-    body(b, values.subspan(first, std::min(bucket, values.size() - first)));
+  constexpr std::size_t kShort = 32;
+  std::size_t b = 0, first = 0;
+  if (bucket == kShort)
+    for (; first + kShort <= values.size(); ++b, first += kShort) body(b, values.subspan(first).template first<kShort>());
+  for (; first < values.size(); ++b, first += bucket) body(b, values.subspan(first, std::min(bucket, values.size() - first)));
 }
 
 void scan_buckets(std::span<const float> values, std::size_t bucket, std::span<float> largest) {
-  for_each_bucket(values, bucket, [&](std::size_t b, std::span<const float> own) HWY_ATTR { largest[b] = scan(own).largest; });
+  for_each_bucket(values, bucket, [&](std::size_t b, auto own) HWY_ATTR { largest[b] = scan_span(own).largest; });
 }
 
 void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<const float> factors) {
-  for_each_bucket(values, bucket, [&](std::size_t b, std::span<float> own) HWY_ATTR { multiply(own, factors[b]); });
+  for_each_bucket(values, bucket, [&](std::size_t b, auto own) HWY_ATTR { multiply_span(own, factors[b]); });
 }
 
 struct ScanningAndMultiplying {
@@ -86,17 +95,36 @@ Scan scan_and_multiply(std::span<float> values, float factor) {
   return both.scanning.total();
 }
 
+HWY_INLINE Vector<double> load_wide(const float* values, std::size_t i) {
+  return hn::PromoteTo(Tag<double>(), hn::LoadU(hn::Rebind<float, Tag<double>>(), values + i * kWidth<double>));
+}
+
 struct SummingMoments {
   Lanes<double> sums, squares;
   HWY_INLINE void operator()(const float* values) {
     for (std::size_t i = 0; i < kVectors<double>; ++i) {
-      const auto narrow = hn::LoadU(hn::Rebind<float, Tag<double>>(), values + i * kWidth<double>);
-      const Vector<double> x = hn::PromoteTo(Tag<double>(), narrow);
+      const Vector<double> x = load_wide(values, i);
       sums[i] = hn::Add(sums[i], x);
       squares[i] = hn::Add(squares[i], hn::Mul(x, x));
     }
   }
 };
+
+struct SummingSquares {
+  Lanes<double> squares;
+  HWY_INLINE void operator()(const float* values) {
+    for (std::size_t i = 0; i < kVectors<double>; ++i) {
+      const Vector<double> x = load_wide(values, i);
+      squares[i] = hn::Add(squares[i], hn::Mul(x, x));
+    }
+  }
+};
+
+double squared_norm(std::span<const float> values) {
+  SummingSquares summing;
+  for_each_group(values.size(), summing, Column(values));
+  return summing.squares.fold(std::plus<double>());
+}
 
 Moments moments(std::span<const float> values) {
   SummingMoments summing;
@@ -184,6 +212,7 @@ HWY_EXPORT(multiply);
 HWY_EXPORT(scan_buckets);
 HWY_EXPORT(multiply_buckets);
 HWY_EXPORT(moments);
+HWY_EXPORT(squared_norm);
 HWY_EXPORT(split_magnitudes);
 HWY_EXPORT(add_to_histogram);
 
@@ -205,9 +234,8 @@ void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<con
   HWY_DYNAMIC_DISPATCH(multiply_buckets)(values, bucket, factors);
 }
 
-float inverse_of(float divisor, std::span<float> values) {
-  constexpr float kLeastNormal = 0x1p-126F, kLarger = 0x1p100F;
-  if (divisor >= kLeastNormal) return 1 / divisor;
+float inverse_of_denormal(float divisor, std::span<float> values) {
+  constexpr float kLarger = 0x1p100F;
   multiply(values, kLarger);
   return 1 / (divisor * kLarger);
 }
@@ -216,7 +244,7 @@ void divide(std::span<float> values, float divisor) { multiply(values, inverse_o
 
 Moments moments(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(moments)(values); }
 
-double squared_norm(std::span<const float> values) { return moments(values).sum_squares; }
+double squared_norm(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(squared_norm)(values); }
 
 void add_to_histogram(std::span<const float> values, float inverse_scale, std::span<std::int32_t> counts) {
   HWY_DYNAMIC_DISPATCH(add_to_histogram)(values, inverse_scale, counts);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace thinwire::kernels {
@@ -37,7 +38,10 @@ void scan_buckets(std::span<const float> values, std::size_t bucket, std::span<f
 void multiply_buckets(std::span<float> values, std::size_t bucket, std::span<const float> factors);
 // What values are multiplied by to be divided; where that would be infinite, they are made larger first. Pre: divisor > 0; no |value| is more than 2^100 times
 // larger.
-float inverse_of(float divisor, std::span<float> values);
+float inverse_of_denormal(float divisor, std::span<float> values);
+inline float inverse_of(float divisor, std::span<float> values) {
+  return divisor >= std::numeric_limits<float>::min() ? 1 / divisor : inverse_of_denormal(divisor, values);
+}
 void divide(std::span<float> values, float divisor);
 
 // What magnitudes are on either side of a bound. Sums are of floats, as measure()'s; where they leave the range of floats, of doubles.

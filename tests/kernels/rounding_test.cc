@@ -14,8 +14,8 @@ namespace {
 using Block = std::array<std::uint32_t, 4>;
 
 // By its definition, one block after another.
-Block philox(Block counter, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
+Block philox(Block counter, std::array<std::uint32_t, 2> key, int rounds = kPhiloxRounds) {
+  for (int round = 0; round < rounds; ++round) {
     const std::uint64_t even = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t odd = std::uint64_t{0xCD9E8D57} * counter[2];
     counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(odd),
@@ -32,6 +32,17 @@ TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox({f, f, f, f}, {f, f}), (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+
+  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}, kRoundingPhiloxRounds), (Block{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}));
+  EXPECT_EQ(philox({f, f, f, f}, {f, f}, kRoundingPhiloxRounds), (Block{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, kRoundingPhiloxRounds),
+            (Block{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
+}
+
+// Of a sequence, in groups of 64.
+std::uint32_t philox_word(std::size_t i, Block counter, int rounds) {
+  counter[0] += static_cast<std::uint32_t>(i / 64 * 16 + i % 16);
+  return philox(counter, {5, 6}, rounds)[i % 64 / 16];
 }
 
 class RoundingTest : public EveryTarget {};
@@ -52,17 +63,14 @@ TEST_P(RoundingTest, WordsAreThoseOfPhiloxInGroupsOf64) {
   for (const std::size_t n : kSizes) {
     const Block counter = {0xfffffff0U, 0x80000001U, 7, 0xdeadbeefU};  // the first word overflows
     const std::vector<std::uint32_t> words = random_words_for(n, counter);
-    for (std::size_t i = 0; i < n; ++i) {
-      Block block = counter;
-      block[0] += static_cast<std::uint32_t>(i / 64 * 16 + i % 16);
-      ASSERT_EQ(words[i], philox(block, {5, 6})[i % 64 / 16]) << i << " of " << n;
-    }
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(words[i], philox_word(i, counter, kPhiloxRounds)) << i << " of " << n;
   }
 }
 
 TEST_P(RoundingTest, AWordDecidesAboutTwoValuesTurnedForTheSecond) {
   const Block counter = {0xfffffff0U, 0x80000001U, 7, 0xdeadbeefU};
-  const std::vector<std::uint32_t> drawn = random_words_for(70'000, counter);
+  std::vector<std::uint32_t> drawn(70'000);
+  for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = philox_word(i, counter, kRoundingPhiloxRounds);
   for (const std::size_t first : {0, 16, 112, 128, 1024, 1040})
     for (const std::size_t n : kSizes) {
       Buffer<std::uint32_t> words(n, 1);

@@ -1,13 +1,13 @@
-"""Philox 4x32-10 (Salmon et al., SC 2011) in NumPy, by its definition."""
+"""Philox 4x32 (Salmon et al., SC 2011) in NumPy, by its definition."""
 
 import numpy
 
 
-def philox(counters, key):
-    """Philox 4x32-10 of counters (n, 4)."""
+def philox(counters, key, rounds):
+    """Philox 4x32 of counters (n, 4)."""
     c = [counters[:, word].astype(numpy.uint64) for word in range(4)]
     low = numpy.uint64(0xFFFFFFFF)
-    for round_ in range(10):
+    for round_ in range(rounds):
         even, odd = c[0] * numpy.uint64(0xD2511F53), c[2] * numpy.uint64(0xCD9E8D57)
         keys = [(key[0] + round_ * 0x9E3779B9) & 0xFFFFFFFF, (key[1] + round_ * 0xBB67AE85) & 0xFFFFFFFF]
         c = [odd >> numpy.uint64(32) ^ c[1] ^ numpy.uint64(keys[0]), odd & low,
@@ -15,17 +15,17 @@ def philox(counters, key):
     return numpy.stack(c, 1)
 
 
-def random_words(count, counter, key):
+def random_words(count, counter, key, rounds=10):
     """What kernels::random_words makes: blocks of counters one after another, in groups of 64 words."""
     i = numpy.arange(count)
     blocks = numpy.repeat(numpy.array([counter], dtype=numpy.int64), count, 0)
     blocks[:, 0] += i // 64 * 16 + i % 16
-    return philox(blocks, key)[i, i % 64 // 16]
+    return philox(blocks, key, rounds)[i, i % 64 // 16]
 
 
 def rounding_words(count, counter, key):
-    """What kernels::rounding_words makes: of every 16 words, those, and then the same turned by 16 bits."""
-    groups = random_words(-(-count // 32) * 16, counter, key).reshape(-1, 1, 16)
+    """What kernels::rounding_words makes, in seven rounds: of every 16 words, those, and then the same turned by 16 bits."""
+    groups = random_words(-(-count // 32) * 16, counter, key, rounds=7).reshape(-1, 1, 16)
     turned = (groups << numpy.uint64(16) | groups >> numpy.uint64(16)) & numpy.uint64(0xFFFFFFFF)
     return numpy.concatenate([groups, turned], 1).ravel()[:count]
 

@@ -222,7 +222,8 @@ void Levels::decode(std::span<const std::byte> code, const Piece& /*piece*/, flo
     return add ? kernels::look_up_add(packed, bits_, table, values) : kernels::look_up(packed, bits_, table, values);
   }
   const auto levels = carve<float>(room, values.size());
-  kernels::look_up(packed, bits_, all_levels, levels);
+  if (is_whole()) kernels::look_up(packed, bits_, kernels::Levels{2 * options_.floats->count, 1.0f}, levels);
+  else kernels::look_up(packed, bits_, all_levels, levels);
   for (std::size_t b = 0; b < count; ++b) {
     const float unit = read_unit(units, b);
     const std::size_t first = b * options_.bucket, last = std::min(first + options_.bucket, values.size());

@@ -98,6 +98,7 @@ class Levels : public Compressor, protected NumberedCodec {
   };
   Parts parts(std::span<const std::byte> code, std::size_t elements) const;
   bool is_even() const { return even_.inverse_step > 0; }
+  bool is_whole() const { return options_.floats && *options_.floats == kernels::whole_numbers(options_.floats->count); }
   // What numbers mean, in units.
   using Table = std::array<float, std::size_t{1} << kernels::kMaxCodeBits>;
   std::span<const float> levels_in(std::span<const std::byte> sent, Table& room) const;
