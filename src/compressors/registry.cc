@@ -68,6 +68,7 @@ std::string refusal(const Row& sender, const Compressor& compressor) {
   if (compressor.unit() != Unit::kElement)
     return "it works on whole " + std::string(name_of(compressor.unit())) + "s, and a stage is handed single elements";
   if (compressor.remembers_elements()) return "it remembers something of every element, and a stage is handed others in every step";
+  if (compressor.residual_decay() != 1) return "residuals are those of what comes before it, and do not decay";
   if (sender.sends == Sends::kPassingElements && remembers(compressor))
     return "it remembers something of every parameter, and what it would be handed means something else in every step";
   return "";

@@ -79,7 +79,8 @@ struct Work {
   std::uint64_t elements = 0;  // of all pieces
   bool feedback = false;       // pieces have residuals
   bool measured = false;       // the error is wanted: report.energies and errors are there
-  float gradient_scale = 1;    // gradients are multiplied by this before the residual is added, and means divided by it
+  float gradient_scale = 1;    // gradients are multiplied by this before residuals are added, and means divided by it
+  float residual_decay = 1;    // the share of residuals that is added; below 1, the rest is forgotten
   float largest_mean = 0;      // greater ones, before they are divided, do not fit into the gradients' types
   bool owners_keep_means = false;  // reduce-scatter: a piece's mean is its owner's alone, and the other workers' gradients stay as they are
   bool is_stage = false;       // carried for another compressor, in memory of that one's: commits at once

@@ -135,6 +135,7 @@ class Messages {
     work.feedback = plan.chosen->feedback;
     work.owners_keep_means = !bucket_.ground.owners.empty();
     work.gradient_scale = gradient_scale(bucket_, *plan.chosen);
+    work.residual_decay = plan.chosen->compressor->residual_decay();
     double largest = largest_of(ElementType::kFloat32);
     const std::size_t first = bucket_.lane.pieces.size();
     for (const Chunk& chunk : plan.chunks) {

@@ -24,11 +24,7 @@ class OwnValues : public ValueSource {
     return opened.sum;
   }
 
-  void read_part(std::size_t i, std::size_t first, std::span<float> values) const override {
-    const Piece& piece = *pieces_[i];
-    read_values(piece.gradient.part(first, values.size()), work_.gradient_scale,
-                piece.residual.empty() ? piece.residual : piece.residual.subspan(first, values.size()), values);
-  }
+  void read_part(std::size_t i, std::size_t first, std::span<float> values) const override { read_values(*pieces_[i], work_, first, values); }
 
  private:
   const Work& work_;

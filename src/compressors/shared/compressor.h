@@ -43,6 +43,9 @@ class Compressor {
   // Whether a residual is no sum of what was not sent, so that a failed step's mean cannot be added to it: the old one then is always kept.
   virtual bool keeps_old_residual() const { return false; }
 
+  // The share of a residual that is added to the next gradient; below 1, what is not sent for long is forgotten.
+  virtual float residual_decay() const { return 1; }
+
   // Whether values times s give something else than means times s, or what is remembered of a step has its values' magnitude: then a loss
   // scale is divided out. Else, without feedback, it passes through.
   virtual bool depends_on_scale() const { return remembers_elements(); }

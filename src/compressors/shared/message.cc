@@ -46,8 +46,15 @@ kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span
   }
 }
 
-kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values) {
-  return read_values(piece.gradient, work.gradient_scale, piece.residual, values);
+kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values) { return read_values(piece, work, 0, values); }
+
+kernels::Opened read_values(const Piece& piece, const Work& work, std::size_t first, std::span<float> values) {
+  const GradientSpan gradient = piece.gradient.part(first, values.size());
+  if (piece.residual.empty()) return read_values(gradient, work.gradient_scale, {}, values);
+  const auto residual = piece.residual.subspan(first, values.size());
+  if (work.residual_decay == 1) return read_values(gradient, work.gradient_scale, residual, values);
+  std::ranges::transform(residual, values.begin(), [&](float left) { return work.residual_decay * left; });
+  return read_values(gradient, work.gradient_scale, values, values);
 }
 
 Work with_gradients(const Work& work, std::span<float> values, Context& context) {

@@ -16,6 +16,8 @@ namespace thinwire {
 kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span<const float> residual, std::span<float> values);
 // values <- what is to be sent of a piece, gradient plus residual; neither is changed. values may be the piece's next residual.
 kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values);
+// Those from its first-th on.
+kernels::Opened read_values(const Piece& piece, const Work& work, std::size_t first, std::span<float> values);
 
 // A message of the same pieces with other memory in the gradients' place: floats, piece after piece, which no scale is left on.
 Work with_gradients(const Work& work, std::span<float> values, Context& context);

@@ -2,8 +2,9 @@
 // needs; error feedback keeps the rest.
 // Source: Sarfi et al.: "Communication efficient LLM pre-training with SparseLoCo", 2025: top-k in chunks, values of two bits, error
 // feedback, once for many local steps; here of any gradient. Published chunks are squares of matrices, here runs of 4,096 entries, the last
-// one of a chunk of the grid perhaps shorter, with k = ceil(n / 64) of its n; published feedback decays, here nothing is lost. The two bits
-// are here a sign, and which of two magnitudes it is: the means of those above and not above the mean of all k, bfloat16.
+// one of a chunk of the grid perhaps shorter, with k = ceil(n / 64) of its n. Published residuals decay (`decay`), here only where that is
+// asked for, as what is forgotten is lost. The two bits are here a sign, and which of two magnitudes it is: the means of those above and not
+// above the mean of all k, bfloat16.
 //
 // Places: the lower four bits of each as they are; the upper ones, h_1 <= h_2 <= ..., as the number of the combination h_j + j - 1 among
 // all (combinations.h). 64 of 4,096 so take 7.55 bits each, of 7.36 that no code could do without; packed fields of 12 bits are usual.
@@ -119,10 +120,11 @@ class RunReader {
 
 class SparseLoCo : public Compressor, private PieceCodec {
  public:
-  explicit SparseLoCo(Reduce reduce) : reduce_(reduce) {}
+  SparseLoCo(Reduce reduce, float residual_decay) : reduce_(reduce), residual_decay_(residual_decay) {}
   Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
+  float residual_decay() const override { return residual_decay_; }
 
  private:
   std::uint8_t wire_id() const override { return kWireId; }
@@ -211,6 +213,7 @@ class SparseLoCo : public Compressor, private PieceCodec {
   }
 
   Reduce reduce_;
+  float residual_decay_;
 };
 
 }  // namespace
@@ -227,15 +230,17 @@ Row sparseloco_row() {
               .aggregation = Aggregation::kGather,
               .contractive = true,
               .reference = "Sarfi et al., 2025, arXiv 2508.15706; places: Cover, IEEE Trans. Information Theory 19, 1973"};
-  row.info.parameters = {feedback("on"), reduce()};
+  row.info.parameters = {real("decay", "1", 0, 1, "share of the residual that is added in the next step; below 1 the rest is forgotten"), feedback("on"), reduce()};
   row.make = [](const SpecValues& values, MadeCompressor) -> MadeCompressor {
-    return std::make_unique<SparseLoCo>(reduce_of(values.choice("reduce")));
+    return std::make_unique<SparseLoCo>(reduce_of(values.choice("reduce")), static_cast<float>(values.real("decay")));
   };
   row.claims = [](const SpecValues& values, Claims claims) {
     claims.bits = bits_sent(static_cast<double>(Run{kRun}.bits()) / kRun, values.choice("reduce"));
     claims.lost = 0.99;
+    claims.conserves = values.real("decay") == 1;
     return claims;
   };
+  row.trials.further = {"decay=0.95", "decay=0,reduce=scatter"};
   return row;
 }
 
