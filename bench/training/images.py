@@ -25,8 +25,8 @@ class TaskTrainer(Trainer):
     def make_model(self, seed: int) -> nn.Module:
         return make_model(seed, self.settings.model)
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), self.settings.learning_rate, _MOMENTUM,
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, self.settings.learning_rate, _MOMENTUM,
                                weight_decay=_WEIGHT_DECAY, nesterov=True, fused=True)
 
     def loss(self, model: nn.Module, indices: torch.Tensor) -> torch.Tensor:

@@ -66,9 +66,12 @@ class TaskTrainer(Trainer):
         torch.manual_seed(seed)
         return WordModel(self._vocabulary, self.settings.sparse_embedding)
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """Adagrad: rows without a gradient stay as they are, whether gradients are dense or sparse."""
-        return torch.optim.Adagrad(model.parameters(), self.settings.learning_rate)
+        return torch.optim.Adagrad(parameters, self.settings.learning_rate)
+
+    def hidden_matrices(self, model: nn.Module) -> list[nn.Parameter]:
+        return [model.lstm.weight_ih_l0, model.lstm.weight_hh_l0]
 
     def loss(self, model: nn.Module, indices: torch.Tensor) -> torch.Tensor:
         return model(*self.train_text.batch(indices))

@@ -53,9 +53,9 @@ class TaskTrainer(Trainer):
         return Filter(self._ratings.user_count, self._ratings.movie_count, self.train_ratings[2].mean().item(),
                       self.settings.sparse_embedding)
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """Adagrad, as for the language model."""
-        return torch.optim.Adagrad(model.parameters(), self.settings.learning_rate)
+        return torch.optim.Adagrad(parameters, self.settings.learning_rate)
 
     def loss(self, model: nn.Module, indices: torch.Tensor) -> torch.Tensor:
         users, movies, stars = (each[indices] for each in self.train_ratings)

@@ -95,7 +95,7 @@ class Replica:
         if self._local is None:
             return
         import thinwire.torch
-        options = dict(self._local)
+        options = {name: value for name, value in self._local.items() if name != "muon"}
         rate, momentum = options.pop("rate", 0.7), options.pop("momentum", 0.9)
         self._averager = thinwire.torch.LocalSteps(
             self.module, optimizer, **options, **self._thinwire_options(),

@@ -13,7 +13,8 @@
                       what thinwire finds to be fastest, within limits of quality: lossless, safe or fast
     local:every=H/SPEC
                       no DDP but LocalSteps, which average every H steps by thinwire's SPEC; also with fragments=, overlap=,
-                      mixing=, and of the outer optimizer rate= and momentum=
+                      mixing=, and of the outer optimizer rate= and momentum=; muon=R trains the hidden matrices of the
+                      language model by Muon at learning rate R
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _THINWIRE = "thinwire:"
 _HOSTS = "hosts:"
 _LOCAL = re.compile(r"local:([^/]*)/(.*)")
 _WITH_MOMENTUM = ("dgc", "signum")
-_LOCAL_OPTIONS = {"every": int, "fragments": int, "overlap": int, "mixing": float, "rate": float, "momentum": float}
+_LOCAL_OPTIONS = {"every": int, "fragments": int, "overlap": int, "mixing": float, "rate": float, "momentum": float, "muon": float}
 
 
 def powersgd_rank(spec: str) -> int | None:

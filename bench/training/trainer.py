@@ -13,6 +13,7 @@ from torch import nn
 
 from bench.training import specs
 from bench.training.data import Order
+from bench.training.muon import MuonBeside
 from bench.training.replica import Replica
 from bench.training.settings import Place, Settings
 
@@ -49,11 +50,18 @@ class Trainer(ABC):
         """The same initial weights for every compressor at one seed."""
 
     @abstractmethod
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer: ...
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer: ...
+
+    def hidden_matrices(self, model: nn.Module) -> list[nn.Parameter]:
+        """What Muon may train: neither embeddings nor what makes the output."""
+        raise ValueError("muon= is for the language model alone")
 
     def optimizer_of(self, replica: Replica) -> torch.optim.Optimizer:
         """Of the replica's model, without momentum where its compressor has it."""
-        optimizer = self.optimizer(replica.model)
+        parameters, muon = list(replica.model.parameters()), (specs.local_options(replica.spec) or {}).get("muon")
+        if muon is not None:
+            return MuonBeside(parameters, self.hidden_matrices(replica.module), muon, self.optimizer)
+        optimizer = self.optimizer(parameters)
         for group in optimizer.param_groups if specs.has_momentum(replica.spec) else ():
             group |= {"momentum": 0, "nesterov": False} if "momentum" in group else {}
         return optimizer
