@@ -15,7 +15,7 @@ from torch import nn
 
 from bench.trainers.models import RECIPES, Recipe, loss_of, made
 
-_TEST_SAMPLES = 512
+_WARM_UP_SHARE = 0.1
 PLAIN = "plain"
 
 
@@ -27,7 +27,7 @@ class Training:
         self.compressor, self.folder, self.resumes_at = compressor, folder, resumes_at
         self.workers, self.rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
         self.train = recipe.samples(epoch * recipe.batch * recipe.accumulates * self.workers, "train")
-        self.test = recipe.samples(_TEST_SAMPLES, "test")
+        self.test = recipe.samples(recipe.tests, "test")
         self.model = made(recipe, seed)
         self.curve: list[float] = []  # losses of what nobody has trained with, after each epoch
         self.attachment = None
@@ -37,6 +37,13 @@ class Training:
 
     def adam(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.model.parameters(), lr=self.recipe.learning_rate, weight_decay=0.0)
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        def factor(step: int) -> float:
+            share = (step + 1) / (self.steps + 1)
+            return min(share / _WARM_UP_SHARE, (1 - share) / (1 - _WARM_UP_SHARE)) if self.recipe.decays else 1.0
+
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
     def digest(self) -> str:
         return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in self.model.parameters())).hexdigest()
@@ -51,14 +58,14 @@ def by_transformers(training: Training) -> None:
         def on_epoch_end(self, *_, **__):
             training.end_epoch()
 
-    recipe = training.recipe
+    recipe, optimizer = training.recipe, training.adam()
     trainer = Trainer(
         model=training.model,
         args=TrainingArguments(
-            str(training.folder), seed=42 + training.seed, max_steps=training.steps, save_steps=training.steps // 2, logging_strategy="no", lr_scheduler_type="constant",
-            learning_rate=recipe.learning_rate, max_grad_norm=recipe.clip, gradient_accumulation_steps=recipe.accumulates, bf16=recipe.autocast,
+            str(training.folder), seed=42 + training.seed, max_steps=training.steps, save_steps=training.steps // 2, logging_strategy="no",
+            max_grad_norm=recipe.clip, gradient_accumulation_steps=recipe.accumulates, bf16=recipe.autocast,
             per_device_train_batch_size=recipe.batch, use_cpu=True, report_to=[], disable_tqdm=True, ddp_find_unused_parameters=False),
-        train_dataset=training.train, optimizers=(training.adam(), None), callbacks=[EndOfEpoch()])  # fmt: skip
+        train_dataset=training.train, optimizers=(optimizer, training.schedule(optimizer)), callbacks=[EndOfEpoch()])  # fmt: skip
     callback = None if training.compressor == PLAIN else thinwire.transformers.attach(trainer, training.compressor)
     trainer.train(resume_from_checkpoint=f"{training.folder}/checkpoint-{training.resumes_at}" if training.resumes_at else None)
     training.attachment = callback and callback.attachment
@@ -82,7 +89,8 @@ def by_lightning(training: Training) -> None:
             training.end_epoch()
 
         def configure_optimizers(self):
-            return training.adam()
+            optimizer = training.adam()
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": training.schedule(optimizer), "interval": "step"}}
 
     recipe = training.recipe
     callback = None if training.compressor == PLAIN else ThinwireCallback(training.compressor)
@@ -105,7 +113,10 @@ def by_accelerate(training: Training) -> None:
 
     recipe = training.recipe
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=recipe.accumulates, mixed_precision="bf16" if recipe.autocast else "no")
-    model, optimizer = accelerator.prepare(training.model, training.adam())
+    adam = training.adam()
+    schedule = training.schedule(adam)
+    accelerator.register_for_checkpointing(schedule)
+    model, optimizer = accelerator.prepare(training.model, adam)
     if training.compressor != PLAIN:
         training.attachment = thinwire.accelerate.attach(accelerator, model, training.compressor)
     if training.resumes_at:
@@ -122,6 +133,8 @@ def by_accelerate(training: Training) -> None:
                     accelerator.clip_grad_norm_(model.parameters(), recipe.clip)
                 optimizer.step()
                 optimizer.zero_grad()
+            if accelerator.sync_gradients:
+                schedule.step()
         if place == training.epoch - 1:
             training.end_epoch()
         if step + 1 == training.steps // 2:
