@@ -7,8 +7,8 @@
 #define HWY_TARGET_INCLUDE "kernels/assigning_floats.cc"
 #include "hwy/foreach_target.h"  // must come before the next three
 #include "hwy/highway.h"
-#include "kernels/codes-inl.h"
 #include "kernels/groups-inl.h"
+#include "kernels/spread-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thinwire::kernels {

@@ -5,10 +5,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/looking_up.cc"
-#include "hwy/foreach_target.h"  // must come before the next three
+#include "hwy/foreach_target.h"  // must come before the next four
 #include "hwy/highway.h"
 #include "kernels/codes-inl.h"
 #include "kernels/groups-inl.h"
+#include "kernels/spread-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thinwire::kernels {
