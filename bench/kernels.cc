@@ -20,6 +20,7 @@
 #include "kernels/codes.h"
 #include "kernels/committing.h"
 #include "kernels/half.h"
+#include "kernels/hadamard.h"
 #include "kernels/opening.h"
 #include "kernels/rounding.h"
 #include "kernels/rows.h"
@@ -361,6 +362,16 @@ void time_nth_element(benchmark::State& state) {
 }
 BENCHMARK(time_select_largest)->ArgName("per_mille")->Arg(1)->Arg(10)->Arg(100)->Arg(500);
 BENCHMARK(time_nth_element)->ArgName("per_mille")->Arg(10);
+
+// A chunk in the cache.
+void time_hadamard(benchmark::State& state) {
+  std::vector<float> values(kPiece, 0.0F);
+  time_per_float(state, kPiece, [&] {
+    hadamard(values);
+    benchmark::DoNotOptimize(values.data());
+  });
+}
+BENCHMARK(time_hadamard);
 
 // Rounding at random: its numbers, and codes of 4 bits that they decide on.
 void time_random_words(benchmark::State& state) {

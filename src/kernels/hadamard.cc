@@ -1,5 +1,7 @@
 #include "kernels/hadamard.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/hadamard.cc"
 #include "hwy/foreach_target.h"  // must come before the next three
@@ -59,17 +61,41 @@ HWY_INLINE void within_group(Vector<float> (&v)[kVectors<float>]) {
   }
 }
 
-struct WithinGroups {
-  HWY_INLINE void operator()(float* values) const {
-    Vector<float> v[kVectors<float>];
-    for (std::size_t i = 0; i < kVectors<float>; ++i) v[i] = load(values, i);
-    within_group<1>(v);
-    within_group<2>(v);
-    within_group<4>(v);
-    within_group<8>(v);
-    for (std::size_t i = 0; i < kVectors<float>; ++i) store(v[i], values, i);
+// Vectors at once, of which registers hold as many.
+constexpr std::size_t kHeld = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
+
+// The pairs of rows whose distance is kDistance, then those whose is twice that, and so on.
+template <std::size_t kDistance, std::size_t kRows, std::size_t kColumns>
+HWY_INLINE void between(Vector<float> (&v)[kRows][kColumns]) {
+  if constexpr (kDistance < kRows) {
+#pragma GCC unroll 16
+    for (std::size_t row = 0; row < kRows; ++row)
+      for (std::size_t i = 0; i < kColumns; ++i)
+        if ((row & kDistance) == 0) butterfly(v[row][i], v[row + kDistance][i]);
+    between<2 * kDistance>(v);
   }
-};
+}
+
+// The pairs within kGroups groups, of which there are whole numbers.
+template <std::size_t kGroups>
+HWY_INLINE void within_groups(std::span<float> values) {
+  for (std::size_t first = 0; first < values.size(); first += kGroups * kLanes) {
+    float* const block = values.data() + first;
+    Vector<float> v[kGroups][kVectors<float>];
+#pragma GCC unroll 16
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      for (std::size_t i = 0; i < kVectors<float>; ++i) v[g][i] = load(block + g * kLanes, i);
+      within_group<1>(v[g]);
+      within_group<2>(v[g]);
+      within_group<4>(v[g]);
+      within_group<8>(v[g]);
+    }
+    between<1>(v);
+#pragma GCC unroll 16
+    for (std::size_t g = 0; g < kGroups; ++g)
+      for (std::size_t i = 0; i < kVectors<float>; ++i) store(v[g][i], block + g * kLanes, i);
+  }
+}
 
 // The pairs whose distances are `stride` to 2^(kStages - 1) times it, a multiple of 16: in one pass over memory.
 template <std::size_t kStages>
@@ -77,21 +103,36 @@ HWY_INLINE void between_groups(std::span<float> values, std::size_t stride) {
   constexpr std::size_t kRows = std::size_t{1} << kStages;
   for (std::size_t block = 0; block < values.size(); block += kRows * stride)
     for (std::size_t first = block; first < block + stride; first += kWidth<float>) {
-      Vector<float> v[kRows];
-      for (std::size_t row = 0; row < kRows; ++row) v[row] = load(values.data() + first + row * stride, 0);
-      for (std::size_t distance = 1; distance < kRows; distance *= 2)
-        for (std::size_t row = 0; row < kRows; ++row)
-          if ((row & distance) == 0) butterfly(v[row], v[row + distance]);
-      for (std::size_t row = 0; row < kRows; ++row) store(v[row], values.data() + first + row * stride, 0);
+      Vector<float> v[kRows][1];
+      for (std::size_t row = 0; row < kRows; ++row) v[row][0] = load(values.data() + first + row * stride, 0);
+      between<1>(v);
+      for (std::size_t row = 0; row < kRows; ++row) store(v[row][0], values.data() + first + row * stride, 0);
     }
 }
 
+// So many doublings at once while there are as many, then those that are left; from pairs that are `stride` apart on.
+template <std::size_t kStages>
+HWY_INLINE void further(std::span<float> values, std::size_t stride) {
+  for (; stride << kStages <= values.size(); stride <<= kStages) between_groups<kStages>(values, stride);
+  if constexpr (kStages > 1) further<kStages - 1>(values, stride);
+}
+
+constexpr std::size_t kNear = 4096;  // values that stay in the nearest cache
+// As many as registers hold; of what is far apart no more than eight rows, as those of sixteen would not find room in a cache of eight ways.
+constexpr std::size_t kNearStages = kHeld == 16 ? 4 : 3, kFarStages = 3;
+
 void hadamard(std::span<float> values) {
-  for_each_group(values.size(), WithinGroups(), Column(values));
-  std::size_t stride = kLanes;
-  for (; 8 * stride <= values.size(); stride *= 8) between_groups<3>(values, stride);
-  if (4 * stride == values.size()) between_groups<2>(values, stride);
-  if (2 * stride == values.size()) between_groups<1>(values, stride);
+  constexpr std::size_t kGroups = std::max<std::size_t>(kHeld / kVectors<float>, 1), kAtOnce = kGroups * kLanes;
+  if (values.size() < kAtOnce) {
+    within_groups<1>(values);
+    return further<kNearStages>(values, kLanes);
+  }
+  for (std::size_t first = 0; first < values.size(); first += kNear) {
+    const auto near = values.subspan(first, std::min(kNear, values.size()));
+    within_groups<kGroups>(near);
+    further<kNearStages>(near, kAtOnce);
+  }
+  further<kFarStages>(values, kNear);
 }
 
 struct Negating {
