@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bench.trainers.models import RECIPES, Recipe, loss_of, made
+from bench.training.trainer import one_cycle
 
 _WARM_UP_SHARE = 0.1
 PLAIN = "plain"
@@ -39,11 +40,8 @@ class Training:
         return torch.optim.AdamW(self.model.parameters(), lr=self.recipe.learning_rate, weight_decay=0.0)
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-        def factor(step: int) -> float:
-            share = (step + 1) / (self.steps + 1)
-            return min(share / _WARM_UP_SHARE, (1 - share) / (1 - _WARM_UP_SHARE)) if self.recipe.decays else 1.0
-
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: one_cycle(step, self.steps, _WARM_UP_SHARE) if self.recipe.decays else 1.0)
 
     def digest(self) -> str:
         return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in self.model.parameters())).hexdigest()

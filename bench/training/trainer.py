@@ -142,8 +142,8 @@ class Trainer(ABC):
         return self.score((sums[0] / sums[1]).item())
 
 
-def one_cycle(step: int, steps: int) -> float:
+def one_cycle(step: int, steps: int, warm_up_share: float = _WARM_UP_SHARE) -> float:
     """The learning rate at `step` of `steps`, relative to its highest: up, then down to nearly 0,
     both in straight lines."""
     share = (step + 1) / (steps + 1)
-    return min(share / _WARM_UP_SHARE, (1 - share) / (1 - _WARM_UP_SHARE))
+    return min(share / warm_up_share, (1 - share) / (1 - warm_up_share))

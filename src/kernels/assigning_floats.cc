@@ -50,7 +50,7 @@ class AssigningFloats {
 };
 
 // In fixed point: the place of a value among numbers, `shift_` bits after the point, from which what is drawn is taken away. A magnitude's place is in the
-// bits of its double where that is a normal float, else in those of its sum with the least normal float; whichever is larger.
+// bits of twice itself where it is a normal float, else in those of its sum with the least normal float; whichever is larger.
 class AssigningFloatsRandomly {
  public:
   HWY_INLINE explicit AssigningFloatsRandomly(const FewBitFloats& floats)

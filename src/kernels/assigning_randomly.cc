@@ -38,31 +38,19 @@ class AssigningRandomly {
   HWY_INLINE explicit AssigningRandomly(const Steps<kBits>& steps)
       : levels_(steps.levels), starts_(steps.starts), inverse_gaps_(steps.inverse_gaps) {}
 
-  HWY_INLINE void operator()(const float* values, const Word* words, std::byte* planes) const {
-    unsigned plane[kBits] = {};
-    for (std::size_t i = 0; i < kVectors<float>; ++i) {
-      const Vector<Index> code = rounded(load(values, i), hn::ShiftRight<8>(load(words, i)));
-      for (std::size_t k = 0; k < kBits; ++k) {
-        const auto bit = hn::Set(kIndex, Index{1} << k);
-        plane[k] |= plane_of<float>(hn::RebindMask(kFloat, hn::Eq(hn::And(code, bit), bit)), i);
-      }
-    }
-    for (std::size_t k = 0; k < kBits; ++k) store_plane(plane[k], planes, k);
-  }
-
- private:
-  static constexpr Tag<float> kFloat{};
-
-  HWY_INLINE Vector<Index> rounded(Vector<float> x, Vector<Word> drawn) const {
+  HWY_INLINE Vector<Index> operator()(Vector<float> x, Vector<Word> word) const {
     Vector<Index> below = hn::Zero(kIndex);  // the last level that x reaches, or the first one
     for (std::size_t k = kBits; k-- > 0;) {
       const Vector<Index> further = hn::Add(below, hn::Set(kIndex, Index{1} << k));
       below = hn::IfThenElse(hn::RebindMask(kIndex, hn::Ge(x, starts_[further])), further, below);
     }
     const Vector<float> share = hn::Mul(hn::Sub(x, levels_[below]), inverse_gaps_[below]);
-    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, drawn)), hn::Set(kFloat, 1.0F / (1 << 24)));
+    const auto uniform = hn::Mul(hn::ConvertTo(kFloat, hn::BitCast(kIndex, hn::ShiftRight<8>(word))), hn::Set(kFloat, 1.0F / (1 << 24)));
     return hn::Sub(below, hn::VecFromMask(kIndex, hn::RebindMask(kIndex, hn::Lt(uniform, share))));  // true is -1
   }
+
+ private:
+  static constexpr Tag<float> kFloat{};
 
   Table<kBits> levels_, starts_, inverse_gaps_;
 };
@@ -101,7 +89,7 @@ void assign_randomly(std::span<const float> values, std::span<const float> level
                      std::span<std::byte> packed) {
   with_constant_bits<kMaxCodeBits>(bits, [&](auto constant) HWY_ATTR {
     const Steps<constant()> steps(levels);
-    for_each_group(values.size(), AssigningRandomly<constant()>(steps), Column(values), Column(words), CodesToPack<constant()>(packed));
+    pack_codes<constant()>(AssigningRandomly<constant()>(steps), packed, values.size(), values, words);
   });
 }
 
