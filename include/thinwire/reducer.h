@@ -44,6 +44,9 @@ struct ReducerOptions {
   // Reduce-scatter: of each parameter of the layout, the worker that alone gets its mean; the same on every worker. The others' gradients
   // stay as they are. Empty: every worker gets every mean. Takes keep_old_residuals, and compressors that serve owners.
   std::vector<std::uint32_t> owners = {};
+  // All-gather, with owners: every worker gets what a parameter's owner has, as it is decoded, and nothing is averaged. The others pass zeros.
+  // There are no residuals, whatever specs say: who wants nothing lost passes by how much values differ from what all have got so far.
+  bool from_owners = false;
   int measure_every = 0;        // measure the compression error at every so many reductions of a parameter; 0: never
   Trace* trace = nullptr;       // where to tell what happens when; outlives the reducer
 };

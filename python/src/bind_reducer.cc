@@ -98,7 +98,8 @@ HeldReduction reduce(Reducer& reducer, Bucket bucket, const std::vector<std::uin
 
 void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePairs rules, bool small_uncompressed,
                std::uint64_t seed, int rank, int world_size, int lanes, int threads, int measure_every, bool keep_old_residuals,
-               std::optional<std::tuple<double, double>> link, std::vector<int> hosts, std::vector<std::uint32_t> owners) {
+               std::optional<std::tuple<double, double>> link, std::vector<int> hosts, std::vector<std::uint32_t> owners,
+               bool from_owners) {
   ReducerOptions options;
   options.hosts = std::move(hosts);
   options.compressor = std::move(compressor);
@@ -112,6 +113,7 @@ void construct(Reducer* self, LayoutPairs layout, std::string compressor, RulePa
   options.keep_old_residuals = keep_old_residuals;
   options.measure_every = measure_every;
   options.owners = std::move(owners);
+  options.from_owners = from_owners;
   if (link) options.link = {.bytes_per_second = std::get<0>(*link), .round_seconds = std::get<1>(*link)};
   new (self) Reducer(make_layout(std::move(layout)), std::move(options));
 }
@@ -260,7 +262,7 @@ void bind_reducer(nb::module_& module) {
       .def("__init__", &construct, nb::arg("layout"), nb::arg("compressor"), nb::arg("rules"),
            nb::arg("small_uncompressed"), nb::arg("seed"), nb::arg("rank"), nb::arg("world_size"), nb::arg("lanes"),
            nb::arg("threads"), nb::arg("measure_every"), nb::arg("keep_old_residuals") = false,
-           nb::arg("link") = nb::none(), nb::arg("hosts") = std::vector<int>(), nb::arg("owners") = std::vector<std::uint32_t>())
+           nb::arg("link") = nb::none(), nb::arg("hosts") = std::vector<int>(), nb::arg("owners") = std::vector<std::uint32_t>(), nb::arg("from_owners") = false)
       .def("reduce", &reduce, nb::arg("bucket"), nb::arg("parameters"), nb::arg("lane"), nb::arg("loss_scale"),
            nb::keep_alive<0, 1>(),
            "Starts to average a flat bucket that holds whole parameters, given by their indices, one behind the other.")

@@ -72,6 +72,13 @@ struct Report {
   bool fell_back = false;          // its own way had nothing to save, and it travelled as "none" does
 };
 
+// Who gets what.
+enum class Direction : std::uint8_t {
+  kToAll,       // all-reduce: every worker gets every mean
+  kToOwners,    // reduce-scatter: a piece's owner alone gets its mean, and the other workers' gradients stay as they are
+  kFromOwners,  // all-gather: every worker gets the owner's values, as they are decoded; the others' are zeros
+};
+
 // One message: pieces that travel together. Contract of every exchange whose row claims conservation, over all workers:
 // sum of (gradients * gradient_scale + residuals) = world size * mean + sum of next residuals, to rounding.
 struct Work {
@@ -82,7 +89,7 @@ struct Work {
   float gradient_scale = 1;    // gradients are multiplied by this before residuals are added, and means divided by it
   float residual_decay = 1;    // the share of residuals that is added; below 1, the rest is forgotten
   float largest_mean = 0;      // greater ones, before they are divided, do not fit into the gradients' types
-  bool owners_keep_means = false;  // reduce-scatter: a piece's mean is its owner's alone, and the other workers' gradients stay as they are
+  Direction direction = Direction::kToAll;
   bool is_stage = false;       // carried for another compressor, in memory of that one's: commits at once
   Report report = {};
 };

@@ -133,7 +133,7 @@ class Messages {
     Work work;
     work.elements = plan.elements;
     work.feedback = plan.chosen->feedback;
-    work.owners_keep_means = !bucket_.ground.owners.empty();
+    work.direction = bucket_.ground.direction;
     work.gradient_scale = gradient_scale(bucket_, *plan.chosen);
     work.residual_decay = plan.chosen->compressor->residual_decay();
     double largest = largest_of(ElementType::kFloat32);

@@ -33,7 +33,7 @@ bool is_small(const Parameter& parameter) {
   return parameter.shape.size() < 2 || parameter.elements() < kSmallElements;
 }
 
-Policy::Policy(const Layout& layout, const ReducerOptions& options) {
+Policy::Policy(const Layout& layout, const ReducerOptions& options) : from_owners_(options.from_owners) {
   check_patterns(options.rules);
   make(options.compressor);
   for (const Rule& rule : options.rules) make(rule.spec);
@@ -42,6 +42,7 @@ Policy::Policy(const Layout& layout, const ReducerOptions& options) {
 
 const ChosenCompressor* Policy::make(const std::string& spec) {
   ChosenCompressor chosen = make_compressor(spec);
+  chosen.feedback = chosen.feedback && !from_owners_;
   const std::string key = chosen.canonical;
   return &made_.try_emplace(key, std::move(chosen)).first->second;
 }

@@ -24,6 +24,8 @@ class Policy {
  private:
   const ChosenCompressor* make(const std::string& spec);
 
+  bool from_owners_;
+
   std::map<std::string, ChosenCompressor> made_;
   std::vector<const ChosenCompressor*> chosen_;  // by parameter
 };

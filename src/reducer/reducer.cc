@@ -37,13 +37,14 @@ void check(const ReducerOptions& options) {
 }
 
 void check_owners(const Layout& layout, const ReducerOptions& options, const Policy& policy, bool two_levels) {
+  if (options.owners.empty() && options.from_owners) throw ArgumentError("from_owners without owners: say of each parameter which worker has it");
   if (options.owners.empty()) return;
   if (two_levels)
     throw ArgumentError("owners with hosts that several workers share: on two levels means go to all workers; leave hosts empty");
   if (options.owners.size() != layout.parameters().size())
     throw ArgumentError("there are " + std::to_string(options.owners.size()) + " owners and " + std::to_string(layout.parameters().size()) +
                         " parameters; each has one");
-  if (!options.keep_old_residuals)
+  if (!options.keep_old_residuals && !options.from_owners)
     throw ArgumentError("owners without keep_old_residuals: a failed step could not give back means that only their owners have; set it");
   for (std::size_t i = 0; i < options.owners.size(); ++i) {
     if (options.owners[i] >= static_cast<std::uint32_t>(options.world_size))
@@ -51,11 +52,15 @@ void check_owners(const Layout& layout, const ReducerOptions& options, const Pol
                           std::to_string(options.world_size) + " workers it must be from 0 to " +
                           std::to_string(options.world_size - 1));
     if (!policy.compressor_of(i).compressor->serves_owners())
-      throw ArgumentError("parameter '" + layout.parameters()[i].name + "' is to have its mean at one worker alone, and '" +
-                          policy.compressor_of(i).canonical +
-                          "' brings it to all; take one whose codes go from worker to worker: none, bf16, fp16, casq, topk, or "
+      throw ArgumentError("parameter '" + layout.parameters()[i].name + "' has an owner, and '" + policy.compressor_of(i).canonical +
+                          "' averages for all workers alike; take one whose codes go from worker to worker: none, bf16, fp16, casq, topk, or "
                           "another that has reduce=scatter");
   }
+}
+
+Direction direction_of(const ReducerOptions& options) {
+  if (options.owners.empty()) return Direction::kToAll;
+  return options.from_owners ? Direction::kFromOwners : Direction::kToOwners;
 }
 
 std::string quoted(const std::string& name) { return "parameter '" + name + "'"; }
@@ -94,7 +99,7 @@ struct Reducer::Impl {
         threads(options.threads),
         lanes(static_cast<std::size_t>(options.lanes)),
         link(options.link),
-        ground{own_layout, policy, slots, threads, options.keep_old_residuals, options.owners} {
+        ground{own_layout, policy, slots, threads, options.keep_old_residuals, options.owners, direction_of(options)} {
     check_owners(layout, options, policy, groups.two_levels());
   }
 
@@ -293,7 +298,7 @@ std::string Reducer::description() const {
   return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
          std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
          std::to_string(options.lanes) + (options.keep_old_residuals ? ", old residuals kept" : "") +
-         text_of_hosts(impl_->groups, options.hosts) + (options.owners.empty() ? "" : ", owners" + text_of(options.owners)) + ", " +
+         text_of_hosts(impl_->groups, options.hosts) + (options.owners.empty() ? "" : (options.from_owners ? ", from owners" : ", owners") + text_of(options.owners)) + ", " +
          text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
          std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
 }

@@ -20,6 +20,7 @@ struct StepGround {
   ThreadPool& threads;
   bool keeps_old_residuals;
   std::span<const std::uint32_t> owners;  // by parameter; empty: every worker gets every mean
+  Direction direction;
 
   // Of a parameter that travels so: the new residual is written beside the old one.
   bool keeps_old_residual(const ChosenCompressor& chosen) const {

@@ -4,51 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "compressors/registry.h"
 #include "kernels/half.h"
+#include "reducer/owned_layout.h"
 #include "reducer/reseal.h"
-#include "reducer/row_specs.h"
 #include "reducer/sample_gradients.h"
-#include "reducer/workers.h"
-#include "sanitized.h"
 
 namespace thinwire::testing {
 namespace {
 
-// The sanitizers are slow, and look for what goes wrong alike whatever the numbers are.
-const std::vector<int> kTriedCounts = kSanitized ? std::vector{2, 3} : std::vector{1, 2, 3, 4};
-const std::vector<std::int64_t> kMatrix = kSanitized ? std::vector<std::int64_t>{35, 250} : std::vector<std::int64_t>{75, 450};
-
-// Parts of two parameters for each worker, as they lie in what FSDP hands over, and one of them empty.
-Layout layout_of(int workers) {
-  std::vector<Parameter> parameters;
-  for (int owner = 0; owner < workers; ++owner) {
-    const std::string suffix = "@" + std::to_string(owner);
-    parameters.push_back({"matrix" + suffix, kMatrix});
-    parameters.push_back({"bias" + suffix, {77}});
-    parameters.push_back({"empty" + suffix, {0, 3}});
-  }
-  return Layout(parameters);
-}
-
-std::vector<std::uint32_t> owners_of(int workers) {
-  std::vector<std::uint32_t> owners;
-  for (int owner = 0; owner < workers; ++owner) owners.insert(owners.end(), 3, static_cast<std::uint32_t>(owner));
-  return owners;
-}
-
 ReducerOptions options_of(const std::string& spec, int workers) {
   return {.compressor = spec, .seed = 3, .keep_old_residuals = true, .owners = owners_of(workers), .measure_every = 2};
-}
-
-std::vector<std::string> specs_that_serve() {
-  std::vector<std::string> specs;
-  for (const Row& row : rows())
-    for (const char* settings : {"", "feedback=on", "feedback=off"}) {
-      const std::string spec = *settings == 0 ? finished(beginning_of(row)) : beginning_of(row) + settings;
-      if (is_allowed(spec) && make_compressor(spec).compressor->serves_owners()) specs.push_back(spec);
-    }
-  return specs;
 }
 
 std::vector<double> sum_over_workers(const Gradients& gradients) {
@@ -64,20 +29,8 @@ std::vector<double> all_residuals(Workers& workers) {
   return sum_over_workers(residuals);
 }
 
-// Calls body(owner, begin, end) for the owners' parts.
-template <class Body>
-void for_each_owner(const Workers& workers, const Body& body) {
-  const std::size_t part = workers.layout().elements() / static_cast<std::size_t>(workers.count());
-  for (std::size_t owner = 0; owner < static_cast<std::size_t>(workers.count()); ++owner) body(owner, owner * part, (owner + 1) * part);
-}
-
 class Rowwise : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Rows, Rowwise, ::testing::ValuesIn(specs_that_serve()), [](const auto& tested) {
-  std::string name = tested.param + "_" + std::to_string(tested.index);
-  for (char& letter : name)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Rows, Rowwise, ::testing::ValuesIn(specs_that_serve()), name_of_spec);
 
 TEST_P(Rowwise, OwnersAloneGetMeansAndNothingIsLost) {
   const ChosenCompressor chosen = make_compressor(GetParam());
@@ -316,7 +269,7 @@ TEST(OwnersRefused, WhatCannotWork) {
   expect({.compressor = "none", .owners = {0, 1}}, "keep_old_residuals");
   expect({.compressor = "none", .hosts = {0, 0, 1, 1}, .keep_old_residuals = true, .owners = {0, 1}}, "owners with hosts");
   for (const char* spec : {"randomk:density=.1", "powersgd:rank=2", "s2", "gradiveq:ratio=16", "qsgd:bits=4,reduce=sum"})
-    expect({.compressor = spec, .keep_old_residuals = true, .owners = {0, 1}}, "brings it to all");
+    expect({.compressor = spec, .keep_old_residuals = true, .owners = {0, 1}}, "averages for all workers alike");
 }
 
 TEST(OwnersRefused, WorkersWithOtherOwnersDoNotAgree) {

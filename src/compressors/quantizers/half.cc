@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "compressors/shared/average_at_owners.h"
 #include "compressors/shared/averaging.h"
+#include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
 #include "kernels/half.h"
 
@@ -56,9 +56,9 @@ Exchange Half::exchange_plain(Work& work, Context& context) const {
 
 Exchange Half::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  if (work.owners_keep_means) {
-    Exchange scattered = average_at_owners(to_owners_, work, context);
-    co_await scattered;
+  if (work.direction != Direction::kToAll) {
+    Exchange by_owners = exchange_by_owners(to_owners_, work, context);
+    co_await by_owners;
     co_return;
   }
   const bool all_floats = std::ranges::all_of(work.pieces, [](const Piece& piece) { return piece.gradient.is_float(); });

@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "compressors/quantizers/float_codec.h"
-#include "compressors/shared/average_at_owners.h"
 #include "compressors/shared/head.h"
 #include "compressors/shared/message.h"
+#include "compressors/shared/reduce_coded.h"
 #include "compressors/shared/row.h"
 
 namespace thinwire {
@@ -52,10 +52,10 @@ Exchange sum_in_place(Work& work, Context& context) {
 
 Exchange None::exchange(Work& work, Context& context) const {
   if (work.elements == 0) co_return;
-  if (work.owners_keep_means) {
+  if (work.direction != Direction::kToAll) {
     static const FloatCodec codec(kWireId, ElementType::kFloat32);
-    Exchange scattered = average_at_owners(codec, work, context);
-    co_await scattered;
+    Exchange by_owners = exchange_by_owners(codec, work, context);
+    co_await by_owners;
     co_return;
   }
   if (!work.feedback && !work.measured && is_contiguous(work.pieces)) {

@@ -67,7 +67,7 @@ void Qsgd::for_each_tile(std::span<const float> values, std::span<const float> s
 }
 
 Exchange Qsgd::exchange(Work& work, Context& context) const {
-  const bool sums_best = !work.owners_keep_means && options_.coding == Coding::kFixed && sum_sends_less(context.world_size());
+  const bool sums_best = work.direction == Direction::kToAll && options_.coding == Coding::kFixed && sum_sends_less(context.world_size());
   if (options_.travel == Travel::kSum || (options_.travel == Travel::kAuto && sums_best)) return sum_levels(*this, work, context);
   const Reduce reduce = options_.travel == Travel::kScatter ? Reduce::kScatter : Reduce::kGather;
   if (options_.coding != Coding::kFixed) return reduce_coded(coded_, reduce, work, context);

@@ -7,7 +7,7 @@
 namespace thinwire {
 
 // One round, in which a worker sends (W - 1) / W messages: the first half of scatter_reduce. What a worker did not use it does not
-// send, and keeps the residual of; owners average what they are sent. See Work::owners_keep_means.
+// send, and keeps the residual of; owners average what they are sent. Direction::kToOwners.
 Exchange average_at_owners(const Codec& codec, Work& work, Context& context);
 
 }  // namespace thinwire

@@ -25,7 +25,7 @@ class Compressor {
   // Whether what it does depends on the link, which should then be measured (Reducer::measure_link).
   virtual bool chooses_by_link() const { return false; }
 
-  // Whether its codes go from worker to worker, so that it can leave a piece's mean with its owner alone (Work::owners_keep_means).
+  // Whether its codes go from worker to worker, so that it can leave a piece's mean with its owner alone, or bring the owner's values to all.
   virtual bool serves_owners() const { return false; }
 
   // What it cannot encode in parts. The grid's chunks are elements, whole parameters, also where units are rows, or as many slices as

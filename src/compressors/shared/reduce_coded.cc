@@ -3,6 +3,7 @@
 #include "compressors/shared/average_at_owners.h"
 #include "compressors/shared/gather_and_average.h"
 #include "compressors/shared/scatter_reduce.h"
+#include "compressors/shared/spread_from_owners.h"
 
 namespace thinwire {
 namespace {
@@ -31,8 +32,12 @@ Reduce reduce_of(std::string_view text) {
 
 double bits_sent(double bits, std::string_view reduce) { return reduce_of(reduce) == Reduce::kGather ? bits : 2 * bits; }
 
+Exchange exchange_by_owners(const Codec& codec, Work& work, Context& context) {
+  return work.direction == Direction::kToOwners ? average_at_owners(codec, work, context) : spread_from_owners(codec, work, context);
+}
+
 Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context) {
-  if (work.owners_keep_means) return average_at_owners(codec, work, context);
+  if (work.direction != Direction::kToAll) return exchange_by_owners(codec, work, context);
   const bool scatter = reduce == Reduce::kScatter || (reduce == Reduce::kAuto && scatter_pays(codec, work, context));
   if (scatter) return scatter_reduce(codec, work, context);
   return gather_and_average(codec, work, context);

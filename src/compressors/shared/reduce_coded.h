@@ -22,7 +22,10 @@ Reduce reduce_of(std::string_view text);
 // What a worker sends for an entry whose code takes so many bits, at most: where owners average, the mean's code too.
 double bits_sent(double bits, std::string_view reduce);
 
-// Where owners keep means, `reduce` does not matter.
+// To owners or from them.
+Exchange exchange_by_owners(const Codec& codec, Work& work, Context& context);
+
+// In any direction; to all by `reduce`.
 Exchange reduce_coded(const Codec& codec, Reduce reduce, Work& work, Context& context);
 
 }  // namespace thinwire

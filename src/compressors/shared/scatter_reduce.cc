@@ -172,22 +172,6 @@ class Spread {
   CodecRooms rooms_;
 };
 
-// Second half: every worker gets every owner's message.
-Exchange spread_means(const Shards& shards, const MessageToSend& second, std::span<std::span<const std::byte>> payloads,
-                      Context& context) {
-  if (shards.codec().has_fixed_length()) {
-    const auto all = context.scratch().take<std::byte>(second.bytes().size() * payloads.size());
-    Await round = context.gather(second.bytes(), all);
-    co_await round;
-    for (std::size_t rank = 0; rank < payloads.size(); ++rank)
-      payloads[rank] = all.subspan(rank * second.bytes().size(), second.bytes().size());
-  } else {
-    Exchange rounds = gather_varied(second.bytes(), shards.lengths(Pass::kSecond), payloads, context);
-    co_await rounds;
-    shards.foresee(Pass::kSecond, longest_of(payloads));
-  }
-}
-
 }  // namespace
 
 ScatteredBytes scattered_bytes(const Codec& codec, const Work& work, Context& context) {
@@ -225,7 +209,7 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   riders.sum(rank, received);
   riders.write(rank, second.tail());
   encode_means(means, codec, at_owner.finite, second, context);
-  Exchange second_half = spread_means(shards, second, payloads, context);
+  Exchange second_half = send_to_all(shards, second, payloads, context);
   co_await second_half;
 
   context.purpose = Purpose::kPayload;

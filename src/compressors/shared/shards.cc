@@ -39,4 +39,18 @@ Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<st
   received = received_messages(shards, payloads, [=](std::size_t) { return rank; }, scratch);
 }
 
+Exchange send_to_all(const Shards& shards, const MessageToSend& message, std::span<std::span<const std::byte>> payloads, Context& context) {
+  if (shards.codec().has_fixed_length()) {
+    const auto all = context.scratch().take<std::byte>(message.bytes().size() * payloads.size());
+    Await round = context.gather(message.bytes(), all);
+    co_await round;
+    for (std::size_t rank = 0; rank < payloads.size(); ++rank)
+      payloads[rank] = all.subspan(rank * message.bytes().size(), message.bytes().size());
+  } else {
+    Exchange rounds = gather_varied(message.bytes(), shards.lengths(Pass::kSecond), payloads, context);
+    co_await rounds;
+    shards.foresee(Pass::kSecond, longest_of(payloads));
+  }
+}
+
 }  // namespace thinwire

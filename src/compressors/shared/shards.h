@@ -96,7 +96,7 @@ class OwnShards {
       for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i) {
         const bool used = head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()));
         if (used) messages_[owner].mark_used(i);
-        if (is_added(owner) || (work.owners_keep_means && !used)) messages_[owner].leave_out(i);
+        if (is_added(owner) || (work.direction == Direction::kToOwners && !used)) messages_[owner].leave_out(i);
       }
       riders.write(owner, messages_[owner].tail());
       messages_[owner].complete(head.finite());
@@ -166,5 +166,7 @@ std::span<ReceivedMessage> received_messages(const Shards& shards, std::span<con
 // Fills `received` with what all workers have sent to this one, and `payloads` with the bytes of that.
 Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<std::span<const std::byte>> payloads,
                         std::span<ReceivedMessage>& received, Context& context);
+// Fills `payloads` with what all owners have sent to all, of which `message`, of this worker's pieces, is one.
+Exchange send_to_all(const Shards& shards, const MessageToSend& message, std::span<std::span<const std::byte>> payloads, Context& context);
 
 }  // namespace thinwire
