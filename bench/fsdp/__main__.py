@@ -1,5 +1,5 @@
 """Measures training steps of FSDP2 on Gloo between network namespaces: fully_shard() as it is ("plain"), with thinwire's exact
-reduce-scatter ("none"), and compressed. With --replicas, on a mesh of two dimensions, where thinwire averages between replicas.
+reduce-scatter ("none"), and compressed; behind a + by what parameters are gathered. With --replicas, on a mesh of two dimensions, where thinwire averages between replicas.
 
 Times are medians of the slowest worker's steps: forward and backward pass, gathers of the parameters among them, and the optimizer. MB sent
 is what left worker 0's interface in a step, headers and all, which with --per-host is its host's.
@@ -19,6 +19,7 @@ from bench.network import workers
 from bench.training import interrupts, network, specs
 
 _SPECS = "plain;none;bf16;casq:bits=2;casq:rate=1"
+_GATHERED = "none+bf16;casq:bits=2+bf16;casq:bits=2+casq:bits=4"  # on a mesh of one dimension
 
 
 def main() -> int:
@@ -37,7 +38,8 @@ def main() -> int:
     rows = []
     for name in arguments.links.split(","):
         link = network.parse_link(name)
-        job = {"specs": specs.split_specs(arguments.specs), "elements": arguments.elements, "steps": arguments.steps,
+        measured = arguments.specs or (_SPECS if arguments.replicas > 1 else f"{_SPECS};{_GATHERED}")
+        job = {"specs": specs.split_specs(measured), "elements": arguments.elements, "steps": arguments.steps,
                "replicas": arguments.replicas}
         with network.Namespaces(arguments.workers, link, arguments.per_host) as net:
             job["interface"] = net.interface
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--replicas", type=int, default=1, help="1: a mesh of one dimension (default)")
     add("--per-host", type=int, default=1, metavar="L", help="workers that share a namespace and its link (default 1)")
     add("--steps", type=int, default=5, help="of which the median counts (default 5)")
-    add("--specs", default=_SPECS, help=f"what to measure (default {_SPECS})")
+    add("--specs", help=f"what to measure (default {_SPECS}, and on a mesh of one dimension {_GATHERED})")
     add("--out", type=Path, default=Path("out/fsdp.json"), help="default out/fsdp.json")
     return result
 

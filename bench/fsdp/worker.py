@@ -22,10 +22,11 @@ _WARM_UP = 2  # compressors learn in the first
 
 
 def _model(elements: int) -> nn.Sequential:
-    """Blocks of two square matrices each."""
+    """Blocks of two square matrices each, whose gradients do not fade from one to the next."""
     torch.manual_seed(0)
     width = max(8, round((elements / (2 * _BLOCKS)) ** 0.5))
-    return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) for _ in range(_BLOCKS)])
+    return nn.Sequential(*[nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+                           for _ in range(_BLOCKS)])
 
 
 def _sharded(elements: int, replicas: int) -> nn.Sequential:
@@ -57,8 +58,9 @@ def _work(job: dict) -> None:
     for spec in job["specs"]:
         model = _sharded(job["elements"], job["replicas"])
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        attachment = None if spec == "plain" else thinwire.torch.attach(model, spec, timeout=600)
-        inputs = torch.randn(_BATCH, model[0][0].in_features, generator=generator)
+        gradients, _, gathers = spec.partition("+")
+        attachment = None if spec == "plain" else thinwire.torch.attach(model, gradients, gathers=gathers or None, timeout=600)
+        inputs = torch.randn(_BATCH, model[0][1].in_features, generator=generator)
 
         def step() -> float:
             dist.barrier()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,7 +50,7 @@ class Costs:
 
 class Replica:
     """A `module`, and the `model` that trains it: DDP, whose gradients go through `spec` in `group`, or the module itself,
-    which local steps average."""
+    which FSDP2 shards or local steps average."""
 
     def __init__(self, model: nn.Module, spec: str, group: dist.ProcessGroup | None = None,
                  seed: int = 0, timeout: float = 120, lanes: int | None = None,
@@ -64,6 +67,9 @@ class Replica:
         self.module = self.model = model
         if self._local is not None:
             return
+        if specs.sharded_gathers(spec) is not None:
+            self._shard(group)
+            return
         self.model = DistributedDataParallel(
             model, process_group=group, gradient_as_bucket_view=True,
             init_sync=False,  # the same seed made the same weights on every worker
@@ -71,6 +77,18 @@ class Replica:
             # them in different orders, and Gloo then aborts the process.
             bucket_cap_mb=_ONE_BUCKET_MB if specs.powersgd_rank(spec) else None)
         self._register(group, lanes)
+
+    def _shard(self, group: dist.ProcessGroup | None) -> None:
+        """By FSDP2: each of the module's own parts, and what is left."""
+        mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cpu")
+        for part in [*self.module.children(), self.module]:
+            if any(True for _ in part.parameters()):
+                fully_shard(part, mesh=mesh)
+        if self.spec == "fsdp/plain":
+            return
+        import thinwire.torch
+        gathers = specs.sharded_gathers(self.spec)
+        self._averager = thinwire.torch.attach(self.module, **self._thinwire_options(), gathers=None if gathers == "plain" else gathers)
 
     def _register(self, group: dist.ProcessGroup | None, lanes: int | None) -> None:
         rank, ratio = specs.powersgd_rank(self.spec), specs.random_ratio(self.spec)
@@ -108,7 +126,21 @@ class Replica:
 
     def tested(self) -> AbstractContextManager[None]:
         """Within it the module's parameters are the same on all workers."""
-        return nullcontext() if self._local is None else self._averager.shared_parameters()
+        if self._local is not None:
+            return self._averager.shared_parameters()
+        return self._gathered() if specs.sharded_gathers(self.spec) is not None else nullcontext()
+
+    @contextmanager
+    def _gathered(self) -> Iterator[None]:
+        """Parameters are gathered once, as workers may test in different numbers of parts."""
+        parts = [part for part in self.module.modules() if isinstance(part, FSDPModule)]
+        for part in parts:
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
+        yield
+        for part in parts:
+            part.set_reshard_after_forward(True, recurse=False)
+            part.reshard()
 
     def _thinwire_options(self) -> dict:
         embedding, rest = specs.thinwire_specs(self.spec)
@@ -151,6 +183,7 @@ class Replica:
 
 
 def _thinwire_costs(stats: dict) -> Costs:
-    busy = sum(value for phase, value in stats["seconds"].items() if phase != "wire")
-    return Costs(stats["traffic_bytes"], busy, stats["compression_error"],
+    of_both = [stats, *([stats["gathered"]] if "gathered" in stats else [])]
+    busy = sum(value for one in of_both for phase, value in one["seconds"].items() if phase != "wire")
+    return Costs(sum(one["traffic_bytes"] for one in of_both), busy, stats["compression_error"],
                  stats["row_bytes"], stats)

@@ -9,6 +9,8 @@
                       "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
     hosts:SPEC        thinwire's SPEC on two levels, where workers share hosts: hosts="auto"
+    fsdp/SPEC         no DDP but FSDP2, every worker with a shard: fsdp/plain as it is, else gradients by thinwire's SPEC;
+                      fsdp:gathers=G/SPEC gathers parameters by G
     auto, auto:quality=Q
                       what thinwire finds to be fastest, within limits of quality: lossless, safe or fast
     local:every=H/SPEC
@@ -28,6 +30,7 @@ _RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
 _HOSTS = "hosts:"
 _LOCAL = re.compile(r"local:([^/]*)/(.*)")
+_SHARDED = re.compile(r"fsdp(?::gathers=([^/]*))?/(.*)")
 _WITH_MOMENTUM = ("dgc", "signum")
 _LOCAL_OPTIONS = {"every": int, "fragments": int, "overlap": int, "mixing": float, "rate": float, "momentum": float, "muon": float}
 
@@ -62,7 +65,7 @@ def split_specs(text: str) -> list[str]:
 
 def needs_thinwire(spec: str) -> bool:
     """Whether `spec` is one of thinwire's, not a hook of PyTorch's or of this benchmark."""
-    return spec != "plain" and spec not in HALVES and powersgd_rank(spec) is None and random_ratio(spec) is None
+    return spec not in ("plain", "fsdp/plain", *HALVES) and powersgd_rank(spec) is None and random_ratio(spec) is None
 
 
 def local_options(spec: str) -> dict[str, int | float] | None:
@@ -79,14 +82,20 @@ def local_options(spec: str) -> dict[str, int | float] | None:
     raise ValueError(f"{spec!r}: expected local:every=H/SPEC, also with numbers for any of {', '.join(list(_LOCAL_OPTIONS)[1:])}")
 
 
+def sharded_gathers(spec: str) -> str | None:
+    """By what FSDP2 gathers parameters, "plain" as they are; None if `spec` names something else than FSDP2."""
+    match = _SHARDED.fullmatch(spec)
+    return match and (match[1] or "plain")
+
+
 def on_two_levels(spec: str) -> bool:
     return spec.startswith(_HOSTS)
 
 
 def thinwire_specs(spec: str) -> tuple[str | None, str]:
     """Of embeddings, where they have one of their own, and of all else."""
-    local = _LOCAL.fullmatch(spec)
-    first, joined, rest = (local[2] if local else spec).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
+    inner = _LOCAL.fullmatch(spec) or _SHARDED.fullmatch(spec)
+    first, joined, rest = (inner[2] if inner else spec).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
     return (first, rest) if joined else (None, first)
 
 
@@ -118,7 +127,8 @@ def check(specs: list[str]) -> None:
                          "./run builds it, and so does pip install .") from error
     for spec in ours:
         try:
-            for each in filter(None, thinwire_specs(spec)):
+            gathers = sharded_gathers(spec)
+            for each in filter(None, [*thinwire_specs(spec), None if gathers == "plain" else gathers]):
                 if local_options(spec) is not None or quality_of(each) is None:
                     thinwire.canonical_spec(each)
         except thinwire.Error as error:

@@ -64,6 +64,8 @@ class Trainer(ABC):
         optimizer = self.optimizer(parameters)
         for group in optimizer.param_groups if specs.has_momentum(replica.spec) else ():
             group |= {"momentum": 0, "nesterov": False} if "momentum" in group else {}
+        for group in optimizer.param_groups if specs.sharded_gathers(replica.spec) is not None else ():
+            group |= {"fused": False, "foreach": True}  # shards are DTensors, which PyTorch has no fused optimizers for
         return optimizer
 
     @abstractmethod

@@ -48,6 +48,7 @@ def attach(
     measure_every: int = 47,
     backend: str | None = None,
     hosts: Hosts = "flat",
+    gathers: str | None = None,
 ) -> Attachment | ShardAttachment:
     """Makes ``ddp_model`` average its gradients compressed. All workers call this, with the same arguments; only ``threads``
     and ``timeout`` may differ. The gradients of a worker that is alone are left as they are.
@@ -76,6 +77,8 @@ def attach(
         which divides what leaves a machine, the codecs' work and the residuals by the number of its workers (docs/hosts.md). "flat": every
         worker exchanges for itself, as with "auto" where all share one machine, or none. Or a list with a number for each worker,
         which names its host. Of FSDP2 modules the mesh says it.
+    gathers: of an FSDP2 module on a mesh of one dimension, the spec by which parameters are gathered: by how much they have changed since all
+        got them last, which every worker then keeps. What is small goes as it is. None: FSDP gathers them as they are.
 
     Where a compressor chooses by the link (``reduce=auto``) attach() measures it, which takes a tenth of a second or so. To
     choose lanes, for a model of more than two buckets, it averages 4 MiB of noise four times. Where nothing is compressed ("none" for all
@@ -100,6 +103,7 @@ def attach(
             measure_every=measure_every,
             backend=backend,
             hosts=hosts,
+            gathers=gathers,
         )
     check_is_ddp(ddp_model)
     group = ddp_model.process_group
@@ -109,6 +113,8 @@ def attach(
     auto: Auto | None = None
     try:
         quality = quality_of(checked_spec(compressor))
+        if gathers is not None:
+            raise ArgumentError(f"gathers = {gathers!r}; allowed for DDP: None. It gathers no parameters; FSDP2 does")
         slot = free_slot(ddp_model)
         worker_hosts = said_hosts.chosen()
         groups = LaneGroups(group, checked_duration(timeout, group), checked_backend(backend), worker_hosts)

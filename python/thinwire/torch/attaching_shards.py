@@ -22,6 +22,7 @@ from thinwire.torch.agreement import (
 )
 from thinwire.torch.cores import default_threads
 from thinwire.torch.fully_sharded import FullyShardedModel
+from thinwire.torch.gathered_parameters import GatheredParameters, GatheredRows, gathering_reducer
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.hosts import Hosts
 from thinwire.torch.lane_choice import FEWEST
@@ -47,6 +48,7 @@ def attach_shards(
     measure_every: int,
     backend: str | None,
     hosts: Hosts,
+    gathers: str | None,
 ) -> ShardAttachment:
     """See attach()."""
     sharded = FullyShardedModel(model)  # what it refuses, all workers refuse
@@ -70,32 +72,37 @@ def attach_shards(
         if lanes is None:
             lanes = FEWEST if has_replicas else 1
         lanes = checked_whole("lanes", lanes, 1)
-        parameters = shard_parameters(sharded) if has_replicas else RowParameters(sharded)
+        rows = shard_parameters(sharded) if has_replicas else RowParameters(sharded)
+        threads = checked_threads(default_threads(sharded.mesh.size()) if threads is None else threads)
+        measure_every = checked_whole("measure_every", measure_every, 0)
         reducer = make_reducer(
-            parameters,
+            rows,
             group,
             compressor,
             _all_rules(rules, sharded, small_uncompressed),
             small_uncompressed=False,  # what is small, whole parameters say, and not their shards
             seed=seed,
             lanes=lanes,
-            threads=checked_threads(default_threads(sharded.mesh.size()) if threads is None else threads),
-            measure_every=checked_whole("measure_every", measure_every, 0),
+            threads=threads,
+            measure_every=measure_every,
             keep_old_residuals=True,  # means are FSDP's as soon as they are there, and cannot be given back
-            owners=parameters.owners if isinstance(parameters, RowParameters) else [],
+            owners=rows.owners if isinstance(rows, RowParameters) else [],
         )
-        kept = kept_terms(parameters, reducer, seed)
-        terms = {"shards": sharded.shards} | kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend}
+        gathered, gathered_by = None, None
+        if gathers is not None:
+            gathered, gathered_by = _gathered(sharded, gathers, seed=seed, threads=threads, measure_every=measure_every)
+        kept = kept_terms(rows, reducer, seed) | {"gathered parameters": gathered_by}
+        terms = {"shards": sharded.shards} | kept | passing_terms(rows, reducer) | {"lanes": lanes, "backend": backend}
     except Exception as caught:  # the other workers wait for this one's word
         error = caught
     _shake_hands(sharded, terms, error)
 
     made_lanes = open_lanes(groups, lanes, reducer, dist.get_world_size(group))
-    arguments = (parameters, reducer, made_lanes, scaler, kept, compressor)
+    arguments = (rows, reducer, made_lanes, scaler, kept, compressor)
     mesh_lanes = Lanes(PlainSums(sharded.shards))
     try:
         if not has_replicas:
-            return ScatteredShards(sharded, *arguments)
+            return ScatteredShards(sharded, *arguments, gathered=gathered)
         if len(made_lanes) > 0 and sharded.shards > 1:
             mesh_lanes.grow(mesh_groups, 1)
         return ReplicatedShards(sharded, *arguments, mesh_lanes=mesh_lanes if len(mesh_lanes) > 0 else None)
@@ -103,6 +110,24 @@ def attach_shards(
         made_lanes.close()
         mesh_lanes.close()
         raise
+
+
+def _gathered(
+    sharded: FullyShardedModel, spec: str, *, seed: int, threads: int, measure_every: int
+) -> tuple[GatheredParameters | None, dict[str, str]]:
+    """With the compressor of each row. None for a worker that is alone, which gathers nothing."""
+    if sharded.replicate_group is not None:
+        raise ArgumentError(
+            f"gathers = {spec!r} on a mesh of two dimensions, (replicate, shard): there parameters are gathered within a replica alone, which is "
+            "best kept within a host; leave gathers away, or shard over one dimension"
+        )
+    if quality_of(checked_spec(spec)) is not None:
+        raise ArgumentError(f"gathers = {spec!r}; allowed: a spec, like 'casq:bits=4', or None")
+    rows = GatheredRows(sharded)
+    group = sharded.shard_group
+    reducer = gathering_reducer(rows, group, spec, seed=seed, threads=threads, measure_every=measure_every)
+    gathered = GatheredParameters(rows, reducer, group) if sharded.shards > 1 else None
+    return gathered, dict(zip(rows.names, reducer.compressors, strict=True))
 
 
 def _all_rules(rules: Rules, sharded: FullyShardedModel, small_uncompressed: bool) -> list[tuple[str, str]]:

@@ -5,10 +5,13 @@ All that PyTorch does not document stands here; read in torch 2.13, torch/distri
   A group may so be reduced several times in one backward pass (a module that is called twice), once, or not at all.
 - What is reduced is flat: [shard ranks, row], where a row holds, for each parameter that has a gradient, its part for that rank, padded along
   its first dimension to the longest (padded_sharded_param_size). Neither a reduce-scatter nor a hook is told which parameters those are.
+- What is gathered is flat too, [shard ranks, row], of all parameters. A row is first written into its place of what comm.allocate() returns.
+  Before a backward pass the group's state is PRE_BACKWARD, also where it is gathered ahead.
 - After the reduce-scatter, HSDP all-reduces over the replicate group, and calls the all-reduce hook after that. Then the result is divided
   by what is left to divide by, converted, and added to what parameters have in .grad, or becomes it.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +130,61 @@ class ShardGroup:
         return type(self._group._reduce_scatter_comm).__name__ != "DefaultReduceScatter"
 
 
+class GatheredGroup:
+    """The parameters that one fully_shard() gathers together, frozen ones too."""
+
+    def __init__(self, module: Any, group: Any, names: dict[tuple[int, str], str]):
+        """``module``: an FSDPModule of the group."""
+        self.module, self._group = module, group
+        self.names = [names[id(parameter._module_info.module), parameter._module_info.param_name] for parameter in group.fsdp_params]
+
+    @property
+    def row_shapes(self) -> list[list[int]]:
+        """Of each parameter's part of what a worker gives."""
+        return [list(parameter.padded_sharded_param_size) for parameter in self._group.fsdp_params]
+
+    @property
+    def row_elements(self) -> list[int]:
+        return [math.prod(shape) for shape in self.row_shapes]
+
+    @property
+    def shapes(self) -> list[list[int]]:
+        """Of whole parameters."""
+        return [list(parameter.sharded_param.shape) for parameter in self._group.fsdp_params]
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Of what is gathered; None where parameters have several, or bring what is gathered themselves (fsdp_pre_all_gather)."""
+        param_dtype = self._group.mp_policy.param_dtype
+        types = {param_dtype or parameter.sharded_param.dtype for parameter in self._group.fsdp_params}
+        own_ways = any(hasattr(parameter._sharded_local_tensor, "fsdp_pre_all_gather") for parameter in self._group.fsdp_params)
+        return types.pop() if len(types) == 1 and not own_ways else None
+
+    @property
+    def device(self) -> torch.device:
+        return self._group.device
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether what is gathered is for a backward pass, whose forward pass has gathered it too."""
+        return self._group._training_state.name == "PRE_BACKWARD"
+
+    @property
+    def is_of_fewer(self) -> bool:
+        """Whether what is gathered is what fewer workers keep from the forward pass to the backward pass (reshard_after_forward=N)."""
+        return self._group._sharded_state.name == "SHARDED_POST_FORWARD"
+
+    def replace_all_gather(self, comm: Any) -> Any:
+        """Returns what it was."""
+        before = self._group._all_gather_comm
+        self.module.set_custom_all_gather(comm)
+        return before
+
+    @property
+    def has_custom_all_gather(self) -> bool:
+        return type(self._group._all_gather_comm).__name__ != "DefaultAllGather"
+
+
 class FullyShardedModel:
     """A module that fully_shard() has prepared: its groups, and the process groups of its mesh."""
 
@@ -137,6 +195,7 @@ class FullyShardedModel:
                  for prefix, module in model.named_modules() for name, _ in module.named_parameters(recurse=False)}
         self.names_in_model = [own_name(name) for name, _ in model.named_parameters()]
         groups: dict[int, ShardGroup] = {}
+        self._gathered: list[GatheredGroup] = []
         meshes = []
         for module in model.modules():
             for group in _param_groups(module):
@@ -144,6 +203,7 @@ class FullyShardedModel:
                     continue  # of fully_shard([one, another]), which share it
                 _check(module, group)
                 groups[id(group)] = ShardGroup(module, group, names)
+                self._gathered.append(GatheredGroup(module, group, names))
                 meshes.append(group.mesh_info)
         self.groups = [group for group in groups.values() if group.names]
         if not self.groups:
@@ -152,6 +212,10 @@ class FullyShardedModel:
         self.mesh: dist.DeviceMesh = meshes[0].mesh
         self.shard_group: dist.ProcessGroup = meshes[0].shard_process_group
         self.replicate_group: dist.ProcessGroup | None = getattr(meshes[0], "replicate_process_group", None)
+
+    def gathered_groups(self) -> list[GatheredGroup]:
+        """Also of what is frozen."""
+        return self._gathered
 
     @property
     def shards(self) -> int:

@@ -2,21 +2,26 @@
 gradients, compressed."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
+from thinwire.torch import checkpoint, statistics
 from thinwire.torch.fully_sharded import FullyShardedModel, ShardGroup, check_length
 from thinwire.torch.model_parameters import Travelling, TravellingParameters
 from thinwire.torch.shard_attachment import ShardAttachment
+
+if TYPE_CHECKING:
+    from thinwire.torch.gathered_parameters import GatheredParameters
 
 
 class ScatteredShards(ShardAttachment):
     """Residuals are of what a worker sends: of the whole parameters' size."""
 
-    def __init__(self, sharded: FullyShardedModel, *arguments: Any):
+    def __init__(self, sharded: FullyShardedModel, *arguments: Any, gathered: "GatheredParameters | None"):
         super().__init__(sharded, sharded.shard_group, *arguments)
+        self._gathered = gathered  # None: FSDP gathers parameters as they are
         self._replaced: dict[int, Any] = {}
         first = 0
         for group in sharded.groups:
@@ -24,6 +29,20 @@ class ScatteredShards(ShardAttachment):
             first += len(group.names)
             if self._world_size == 1:
                 group.hook_alone(lambda _: self._reduce([]))
+        if gathered is not None:
+            gathered.plug(self._lanes)
+
+    def close(self) -> None:
+        if self._gathered is not None and self._close_lanes.alive:
+            self._gathered.unplug()
+        super().close()
+
+    def stats(self) -> dict[str, Any]:
+        """As Attachment.stats(); where parameters are gathered compressed, also gathered: the same of these, but for steps, and without what
+        the first gather sent, which is exact."""
+        if self._gathered is None:
+            return super().stats()
+        return super().stats() | {"gathered": statistics.figures(self._gathered.counters(), self._steps)}
 
     @property
     def compressors(self) -> dict[str, str]:
@@ -44,6 +63,25 @@ class ScatteredShards(ShardAttachment):
     def _agree(self, failed: bool) -> bool:
         # All know of gradients that are not finite, and only its owner of a mean that its type cannot hold.
         return self._lanes.greatest([float(failed)])[0] > 0
+
+    def _rows(self) -> list[checkpoint.Row]:
+        return super()._rows() + ([] if self._gathered is None else self._gathered.state())
+
+    def _division(self) -> checkpoint.Division:
+        division = super()._division()
+        return checkpoint.Division(division.hosts, division.parts + ([] if self._gathered is None else self._gathered.parts))
+
+    def _load_rows(self, rows: list[checkpoint.Row], state: dict[str, Any]) -> None:
+        own = len(self._parameters.names)
+        before = self._reducer.state()
+        super()._load_rows(rows[:own], state)
+        if self._gathered is None:
+            return
+        try:
+            self._gathered.load(rows[own:])
+        except BaseException:
+            self._reducer.load_state(before)
+            raise
 
     def _unplug(self, group: ShardGroup) -> None:
         group.replace_reduce_scatter(self._replaced[id(group)])
@@ -73,7 +111,7 @@ class RowParameters(TravellingParameters):
     def __init__(self, sharded: FullyShardedModel):
         super().__init__(
             [
-                Travelling(f"{name}@{owner}", shape, group.dtype, group.device)
+                Travelling(row_name(name, owner), shape, group.dtype, group.device)
                 for group in sharded.groups
                 for name, shape in zip(group.names, group.row_shapes, strict=True)
                 for owner in range(sharded.shards)
@@ -83,4 +121,13 @@ class RowParameters(TravellingParameters):
         self.owners = [owner for group in sharded.groups for _ in group.names for owner in range(sharded.shards)]
 
     def rules_here(self, rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        return [(f"{pattern}@*", spec) for pattern, spec in rules]
+        return row_rules(rules)
+
+
+def row_name(parameter: str, owner: int) -> str:
+    return f"{parameter}@{owner}"
+
+
+def row_rules(rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rules for the model's names, for those of rows."""
+    return [(f"{pattern}@*", spec) for pattern, spec in rules]
