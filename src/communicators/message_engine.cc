@@ -134,7 +134,8 @@ void MessageEngine::start_send(MessageLane& lane, std::size_t number) {
   const Transfer& transfer = lane.plan.sends[slot.transfer];
   const MessageHeader header = header_of(lane, transfer.bytes, lane.messages_to[static_cast<std::size_t>(transfer.peer)]++);
   std::memcpy(slot.memory, &header, sizeof header);
-  std::memcpy(slot.memory + sizeof header, lane.collective.data.data() + transfer.offset, transfer.bytes);
+  const std::span<const std::byte> source = lane.plan.sends_result ? lane.collective.result : lane.collective.data;
+  std::memcpy(slot.memory + sizeof header, source.data() + transfer.offset, transfer.bytes);
   messenger_->send(transfer.peer, static_cast<int>(index_of(lane)), {slot.memory, sizeof header + transfer.bytes},
                    token(Role::kSegmentSent, index_of(lane), number));
 }

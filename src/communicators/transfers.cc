@@ -7,8 +7,11 @@
 namespace thinwire {
 namespace {
 
-// Below this, a ring's many short rounds take longer than sending everything to everyone.
+// Up to this, a ring's many short rounds take longer than sending everything to everyone.
 constexpr std::size_t kDirectBytes = 8 << 10;
+// Of what is gathered a ring sends no less. It keeps the links full: a worker has one stream to send and one to receive, where several that
+// share both a sender's link and a receiver's leave a quarter of them idle.
+constexpr std::size_t kDirectGatherBytes = 128 << 10;
 
 class Planner {
  public:
@@ -16,7 +19,18 @@ class Planner {
       : bytes_(collective.data.size()), root_(collective.root), rank_(rank), world_size_(world_size), plan_(plan) {
     plan_.sends.clear();
     plan_.receives.clear();
-    plan_.combine_everyones = false;
+    plan_.sends_result = plan_.combine_everyones = false;
+  }
+
+  // In step t a worker passes on what it received in step t - 1, from the result.
+  void gather_in_ring() {
+    plan_.sends_result = true;
+    std::size_t received_before = Transfer::kNothing;
+    for (int step = 0; step < world_size_ - 1; ++step) {
+      send(worker(rank_ + 1), static_cast<std::size_t>(worker(rank_ - step)) * bytes_, bytes_, received_before);
+      received_before = plan_.receives.size();
+      receive(worker(rank_ - 1), static_cast<std::size_t>(worker(rank_ - step - 1)) * bytes_, bytes_, Transfer::Into::kResult);
+    }
   }
 
   void gather(Transfer::Into into) {
@@ -90,6 +104,7 @@ void plan_transfers(const Collective& collective, int rank, int world_size, Tran
   if (collective.data.empty() || world_size == 1) return;
   switch (collective.kind) {
     case CollectiveKind::kGather:
+      if (collective.data.size() > kDirectGatherBytes) return planner.gather_in_ring();
       return planner.gather(Transfer::Into::kResult);
     case CollectiveKind::kScatter:
       return planner.scatter();

@@ -22,7 +22,7 @@ struct Transfer {
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
 
   int peer = 0;
-  std::size_t offset = 0;  // of a sent segment: in the collective's data
+  std::size_t offset = 0;  // of a sent segment: in the collective's data, or its result
   std::size_t bytes = 0;
   Into into = Into::kData;       // received only
   std::size_t after = kNothing;  // sent only: the receive that must be done first
@@ -32,12 +32,13 @@ struct Transfer {
 struct TransferPlan {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
+  bool sends_result = false;  // which has this worker's own part from the beginning
   bool combine_everyones = false;
 };
 
 // Large sums, maxima and unions go around a ring: each worker's part of the data is combined on its way, then passed on.
-// Small ones, gathers and scatters go straight to every other worker, to the next ones first. A broadcast goes along a
-// chain. Large sums are not taken in rank order, but have the same bits on every worker and in every run.
+// Large gathers do too, part after part. Small ones, and scatters, go straight to every other worker, to the next ones first. A broadcast goes
+// along a chain. Large sums are not taken in rank order, but have the same bits on every worker and in every run.
 void plan_transfers(const Collective& collective, int rank, int world_size, TransferPlan& plan);
 
 }  // namespace thinwire

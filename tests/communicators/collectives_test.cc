@@ -209,9 +209,9 @@ INSTANTIATE_TEST_SUITE_P(CallersMessages, Collectives,
                                           testing::Values(0, 1, 7, 4097)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Segments, Collectives,
-                         testing::Combine(testing::Values(Carried::kByMessages), testing::Values(3), testing::Values(300'001)), case_name);
+                         testing::Combine(testing::Values(Carried::kByMessages), testing::Values(2, 3, 5), testing::Values(140'003, 300'001)), case_name);
 INSTANTIATE_TEST_SUITE_P(CallersSegments, Collectives,
-                         testing::Combine(testing::Values(Carried::kByCallersMessages), testing::Values(3), testing::Values(300'001)),
+                         testing::Combine(testing::Values(Carried::kByCallersMessages), testing::Values(2, 3, 5), testing::Values(140'003, 300'001)),
                          case_name);
 
 // 1 is lost beside 2^24 and counts twice when it meets another 1 first: only rank order gives these bits.
