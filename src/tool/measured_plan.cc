@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kPlain = "plain";
+constexpr const char* kAlone = "(no exchange)";
 constexpr int kAnyLanes = 64;  // DDP's own all-reduces wait for nothing
 constexpr double kElementsOfAMiB = 262'144;
 
@@ -30,7 +31,18 @@ Json read_network(const std::string& path) {
   return network;
 }
 
-// Seconds a byte of the processor.
+// What DDP does itself, beside which a row's exchange was: that of as long a gradient on the same link. Null: nobody measured it.
+const Json* alone_beside(const Json& rows, const Json& row) {
+  const auto is_it = [&](const Json& other) {
+    return other.at("path") == "DDP" && other.at("compressor") == kAlone && other.at("link") == row.at("link") && other.at("elements") == row.at("elements");
+  };
+  const auto found = std::ranges::find_if(rows, is_it);
+  return row.at("path") == "DDP" && found != rows.end() ? &*found : nullptr;
+}
+
+double processor_seconds(const Json& row) { return row.value("processor_seconds", 0.0); }
+
+// Seconds a byte of the processor, DDP's own apart.
 std::optional<double> sending_in(const Json& rows) {
   std::optional<double> sending;
   std::tuple<double, double> best;  // the most elements, and of these the least time
@@ -39,20 +51,25 @@ std::optional<double> sending_in(const Json& rows) {
     const std::tuple candidate(row.at("elements").get<double>(), -row.at("seconds").get<double>());
     if (sending && candidate <= best) continue;
     best = candidate;
-    sending = row.at("processor_seconds").get<double>() / row.at("traffic_bytes").get<double>();
+    const Json* alone = alone_beside(rows, row);
+    sending = std::max(0.0, processor_seconds(row) - (alone ? processor_seconds(*alone) : 0)) / row.at("traffic_bytes").get<double>();
   }
   return sending;
 }
 
 // How a row's message was cut, and what `thinwire plan` calls its spec; nothing for what the tool cannot do itself.
-std::optional<PlanOptions> options_for(const Json& row, PlanOptions options) {
-  static const std::set<std::string> kPytorchs = {"bf16", "fp16", "powersgd", "(no exchange)"};
+std::optional<PlanOptions> options_for(const Json& row, const Json* alone, PlanOptions options) {
+  static const std::set<std::string> kPytorchs = {"bf16", "fp16", "powersgd", kAlone};
   const std::string spec = row.at("compressor").get<std::string>(), path = row.at("path").get<std::string>(), link = row.at("link").get<std::string>();
   if (link == "none") return std::nullopt;
   options.link.bytes_per_second = parse_rate(link);
   options.elements = row.at("elements").get<std::uint64_t>();
   if (row.contains("round_seconds") && row["round_seconds"].is_number()) options.link.round_seconds = row["round_seconds"].get<double>();
   options.specs.clear();
+  if (alone) {  // gradients are copied one after another, on the cores that encode them
+    options.compute_seconds = alone->at("seconds").get<double>();
+    options.forward_share = options.hidden = 0;
+  }
   const bool through_mpi = path == "MPI";
   if (spec == kPlain) {
     options.lanes = through_mpi ? kPlainLanes : kAnyLanes;
@@ -95,7 +112,7 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
     compared.sending_seconds = *options.sending_seconds;
     compared.cores = *options.cores;
     for (const Json& row : network["rows"]) {
-      const std::optional<PlanOptions> of_row = options_for(row, options);
+      const std::optional<PlanOptions> of_row = options_for(row, alone_beside(network["rows"], row), options);
       if (!of_row) {
         ++compared.left_out;
         continue;

@@ -115,13 +115,13 @@ std::vector<std::uint64_t> bucket_elements(const Buckets& buckets) {
   return elements;
 }
 
-std::vector<double> ready_seconds(std::span<const std::uint64_t> elements, double compute_seconds) {
+std::vector<double> ready_seconds(std::span<const std::uint64_t> elements, double compute_seconds, double forward_share) {
   const auto all = static_cast<double>(std::accumulate(elements.begin(), elements.end(), std::uint64_t{0}));
   std::vector<double> ready;
   std::uint64_t done = 0;
   for (const std::uint64_t each : elements) {
     done += each;
-    ready.push_back(compute_seconds * std::min(1.0, (1 + 2 * static_cast<double>(done) / all) / 3));
+    ready.push_back(compute_seconds * std::min(1.0, forward_share + (1 - forward_share) * static_cast<double>(done) / all));
   }
   return ready;
 }

@@ -119,7 +119,7 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
   const std::vector<std::string> specs = specs_of(options);
   const Buckets buckets = ddp_buckets(layout, sizes);
   plan.bucket_elements = bucket_elements(buckets);
-  const std::vector<double> ready = ready_seconds(plan.bucket_elements, plan.step.compute_seconds);
+  const std::vector<double> ready = ready_seconds(plan.bucket_elements, plan.step.compute_seconds, options.forward_share);
   const Sample sample = sample_of(buckets);
   plan.measured_elements = sample.elements();
 

@@ -21,6 +21,7 @@ struct PlanOptions {
   std::optional<std::string> layout;  // file
   std::uint64_t elements = 25'600'000;
   double compute_seconds = 0;
+  double forward_share = 1.0 / 3;  // of it, before the first gradient
   std::optional<double> bucket_mb;
   int lanes = 4;
   int threads = 1;

@@ -156,7 +156,8 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
         measured_row(elements=200_000, link="4mbit", seconds=2.6, traffic_bytes=1_200_000, processor_seconds=0.6),  # nor of a slow link
         measured_row(compressor="thinwire:bf16", seconds=0.3, lanes=2),
         measured_row(path="MPI", compressor="casq:bits=2,reduce=gather", seconds=0.1, lanes=1, bucket_elements=100_000),
-        *(measured_row(compressor=spec) for spec in ("(no exchange)", "bf16", "powersgd")),
+        measured_row(compressor="(no exchange)", link="2mbit"),
+        *(measured_row(compressor=spec) for spec in ("bf16", "powersgd")),
         measured_row(path="MPI", compressor="hosts:casq:bits=2"),
         measured_row(link="none"),
     ]
@@ -172,6 +173,15 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
     text = succeed("plan", "--measured", path, "--sending", "1us", "--cores", "3")
     assert "3 cores for all workers, 1,000 ns of the processor a byte" in text and "5 rows are left out" in text
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
+
+
+def test_what_ddp_does_itself_is_predicted_too(write):  # noqa: F811
+    alone = {"compressor": "(no exchange)", "seconds": 0.5, "processor_seconds": 0.003, "traffic_bytes": 0}
+    rows = [measured_row(processor_seconds=0.006), measured_row(**alone), measured_row(**alone | {"link": "4mbit", "seconds": 0.4}),
+            measured_row(path="MPI")]
+    result = succeed_in_json("plan", "--measured", network_file(write, rows), "--cores", "8")
+    assert result["sending_seconds_per_byte"] == pytest.approx(5e-9)
+    assert [row["predicted_seconds"] for row in result["rows"]] == pytest.approx([0.5 + 0.6 * HEADERS, 0.6 * HEADERS], rel=0.05)
 
 
 def test_measured_files_that_are_none(write, tmp_path):  # noqa: F811

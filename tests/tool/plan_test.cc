@@ -82,7 +82,7 @@ TEST(Plan, EvenLayoutsMakeBucketsOfAParameterEach) {
 
 TEST(Plan, BucketsBecomeReadyInTheBackwardPass) {
   const std::vector<std::uint64_t> elements = {10, 30, 60};
-  const std::vector<double> ready = ready_seconds(elements, 3);
+  const std::vector<double> ready = ready_seconds(elements, 3, 1.0 / 3);
   ASSERT_EQ(ready.size(), 3u);
   EXPECT_DOUBLE_EQ(ready[0], 1.2);
   EXPECT_DOUBLE_EQ(ready[1], 1.8);
