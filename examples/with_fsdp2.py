@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 examples/with_fsdp2.py --steps 20 --folder out/fsdp2
 
 On a mesh of one dimension thinwire is the reduce-scatter. With --replicas, which must divide the number of workers, the mesh has two, and
-thinwire averages between the replicas, as between hosts.
+thinwire averages between the replicas, as between hosts. --gathers compresses by how much parameters have changed, too.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import thinwire.torch
 options = argparse.ArgumentParser(description="FSDP2 and thinwire.")
 options.add_argument("--steps", type=int, default=10, help="in all, those of earlier runs among them")
 options.add_argument("--replicas", type=int, default=1)
+options.add_argument("--gathers", help="by what parameters are gathered, on a mesh of one dimension: casq:bits=4")
 options.add_argument("--folder", default="out/fsdp2")
 options = options.parse_args()
 
@@ -34,7 +35,7 @@ model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
 for module in [model[0], model[2], model]:
     fully_shard(module, mesh=mesh if options.replicas > 1 else mesh["shard"])
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
-attachment = thinwire.torch.attach(model, "casq:bits=2")
+attachment = thinwire.torch.attach(model, "casq:bits=2", gathers=options.gathers)
 
 
 def checkpoint(step):

@@ -51,6 +51,17 @@ def test_fsdp2_between_replicas(tmp_path):
     assert "rank 3 resumes at step 3" in torchrun(*command, "--steps", 4, workers=4)
 
 
+def test_fsdp2_that_gathers_changes(tmp_path):
+    """What resumes ends with the loss of what was not interrupted."""
+    command = [ROOT / "examples/with_fsdp2.py", "--gathers", "casq:bits=4"]
+    whole = torchrun(*command, "--folder", tmp_path / "whole", "--steps", 6)
+    torchrun(*command, "--folder", tmp_path / "parts", "--steps", 4)
+    resumed = torchrun(*command, "--folder", tmp_path / "parts", "--steps", 6)
+    ends = [re.findall(r"saved step 6, loss ([\d.]+)", said) for said in (whole, resumed)]
+    assert len(ends[0]) == 2 and sorted(ends[0]) == sorted(ends[1])
+    assert "gathered" in whole and "rank 1 resumes at step 4" in resumed
+
+
 def test_auto_decides_and_says_so():
     said = torchrun(ROOT / "examples/with_auto.py")
     assert re.search(r"auto:quality=safe has decided for (plain|bf16|casq)", said)

@@ -48,6 +48,10 @@ def table(title: str, stats: dict[str, Any]) -> str:
     ]
     if stats["within_host_bytes"]:
         rows.insert(2, ("on its host", f"{stats['within_host_bytes'] / 1e6:.4g} MB, as they are"))
+    if "gathered" in stats:
+        gathered = stats["gathered"]
+        told = f"{gathered['traffic_bytes'] / 1e6:.4g} MB, plain all-gather {gathered['plain_bytes'] / 1e6:.4g} MB"
+        rows.insert(2, ("gathered", f"{told}; error {_text(gathered['compression_error'], ' of the energy')}"))
     if stats["row_bytes"] or stats["fallbacks"]:
         told = f"{stats['row_bytes'] / 1e6:.4g} MB of what was sent; {stats['fallbacks']:,} times too dense for it"
         rows.insert(-2, ("rows", told))
