@@ -33,12 +33,11 @@ struct StepTime {
   double wire_seconds = 0;     // in which the link carries bytes
 };
 
-// Buckets go to lanes in turns, and a lane finishes one before it begins the next. There are two stations, which serve in the order
-// of arrival: the processor, which encodes, sends and decodes, and the link. An encoded bucket is at both at once, and is received when
-// both are done with it. What the processor takes of cores that the computation wants delays it, and all buckets that are not ready yet,
-// by that much. A round is waited for by its lane alone.
+// Buckets go to lanes in turns, and a lane finishes one before it begins the next. There are two stations, which all lanes share, as threads share
+// cores and messages a link: the processor, which encodes, sends and decodes, and the link. With n buckets there, each gets an n-th of a station. An
+// encoded bucket is at both at once, and is received when both are done with it; it waits for its rounds behind the link alone. While the
+// processor is busy the computation goes on at the pace `hidden`, and with it what is not ready yet.
 //
-//   station free: f, bucket's arrival there: a, service: s    begins at max(a, f), leaves at max(a, f) + s
 //   service at the link: bytes / bytes_per_second             behind it: rounds * round_seconds
 //   service at the processor: encode_seconds, bytes * sending_seconds, decode_seconds
 //

@@ -2,24 +2,46 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <queue>
-#include <tuple>
+#include <limits>
 #include <vector>
 
 namespace thinwire {
 namespace {
 
-enum class Stop { kReady, kReceived, kServed };
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
-struct Event {
-  double seconds = 0;
-  Stop stop = Stop::kReady;
-  std::size_t bucket = 0;
-  bool operator>(const Event& other) const { return std::tie(seconds, stop, bucket) > std::tie(other.seconds, other.stop, other.bucket); }
+// Serves all that are there at once, each as fast as the others: with n there, each gets an n-th of it.
+class Station {
+ public:
+  void enter(std::size_t bucket, double seconds) { served_.push_back({bucket, seconds}); }
+  bool is_busy() const { return !served_.empty(); }
+
+  // Seconds until the first of them is done, if nobody else enters.
+  double next() const {
+    const auto first = std::ranges::min_element(served_, {}, &Served::left);
+    return first == served_.end() ? kNever : first->left * static_cast<double>(served_.size());
+  }
+
+  // Appends to `done` those that are done after so many seconds, no more than next().
+  void pass(double seconds, std::vector<std::size_t>& done) {
+    if (served_.empty()) return;
+    const double left = std::ranges::min(served_, {}, &Served::left).left;
+    const bool ends = seconds >= next();
+    const double each = ends ? left : seconds / static_cast<double>(served_.size());
+    for (Served& one : served_) {
+      one.left -= each;
+      if (ends && one.left <= 0) done.push_back(one.bucket);
+    }
+    if (ends) std::erase_if(served_, [](const Served& one) { return one.left <= 0; });
+  }
+
+ private:
+  struct Served {
+    std::size_t bucket;
+    double left;
+  };
+  std::vector<Served> served_;
 };
-
-// What the processor has yet to do for a bucket, in this order; done with it, it is decoded.
-enum class Job { kEncode, kSend, kDecode, kNone };
 
 class Simulation {
  public:
@@ -27,96 +49,104 @@ class Simulation {
       : step_(step), buckets_(buckets), lanes_(static_cast<std::size_t>(step.lanes)), states_(buckets.size()) {}
 
   StepTime run() {
-    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) events_.push({ready(bucket), Stop::kReady, bucket});
-    while (!events_.empty()) {
-      // Whatever happens at one time has happened before the processor goes on, as that delays what is not ready yet.
-      const double now = events_.top().seconds;
-      while (!events_.empty() && events_.top().seconds <= now) {
-        const Event event = events_.top();
-        events_.pop();
-        happen(event);
-      }
-      if (!is_serving_ && !waiting_.empty()) serve(now);
+    begin_what_can();
+    while (decoded_ < buckets_.size() || computed_ < step_.compute_seconds) {
+      pass(std::min({processor_.next(), link_.next(), next_ready(), next_arrival(), until_computed()}));
+      begin_what_can();
     }
-    const double computed = step_.compute_seconds + delay_;
-    time_.seconds = std::max(end_, computed);
-    time_.waiting_seconds = time_.seconds - computed;
+    time_.seconds = std::max(now_, computed_at_);
+    time_.waiting_seconds = time_.seconds - computed_at_;
     return time_;
   }
 
  private:
+  // What the processor has yet to do for a bucket, in this order.
+  enum class Job { kNone, kEncode, kSend, kDecode, kDone };
+
   struct State {
-    bool is_ready = false;
-    bool is_received = false;  // as far as the link is concerned
-    Job next = Job::kEncode;
+    Job job = Job::kNone;
+    double arrives = kNever;   // when its rounds are over, once the link is done with it
+    bool has_arrived = false;
+    bool is_sent = false;      // as far as the processor is concerned
   };
 
-  double ready(std::size_t bucket) const { return buckets_[bucket].ready_seconds + delay_; }
-  double service(std::size_t bucket) const {
+  // How fast the computation goes on.
+  double pace() const { return processor_.is_busy() ? step_.hidden : 1; }
+  double until(double computed) const { return computed <= computed_ ? 0 : pace() > 0 ? (computed - computed_) / pace() : kNever; }
+  double until_computed() const { return computed_ < step_.compute_seconds ? until(step_.compute_seconds) : kNever; }
+  double next_ready() const { return next_ < buckets_.size() && computed_ < buckets_[next_].ready_seconds ? until(buckets_[next_].ready_seconds) : kNever; }
+  double next_arrival() const {
+    double first = kNever;
+    for (const State& state : states_)
+      if (!state.has_arrived) first = std::min(first, state.arrives);
+    return first - now_;
+  }
+
+  void pass(double seconds) {
+    seconds = std::max(seconds, 0.0);
+    const bool computes = computed_ < step_.compute_seconds, computation_ends = computes && seconds >= until_computed();
+    const double ready = next_ready() <= seconds ? buckets_[next_].ready_seconds : 0;  // reached exactly, whatever rounding says
+    computed_ = computation_ends ? step_.compute_seconds : computes ? std::max(ready, computed_ + seconds * pace()) : computed_;
+    now_ += seconds;
+    if (computation_ends) computed_at_ = now_;
+    served_.clear();
+    sent_.clear();
+    processor_.pass(seconds, served_);
+    link_.pass(seconds, sent_);
+    for (const std::size_t bucket : sent_) states_[bucket].arrives = now_ + buckets_[bucket].rounds * step_.link.round_seconds;
+    for (const std::size_t bucket : served_) finish(bucket);
+    for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) arrive(bucket);
+  }
+
+  // Buckets go to their lanes in order, as soon as they are ready and the lane is free.
+  void begin_what_can() {
+    for (; next_ < buckets_.size() && buckets_[next_].ready_seconds <= computed_; ++next_) waiting_.push_back(next_);
+    std::erase_if(waiting_, [&](std::size_t bucket) {
+      if (bucket >= lanes_ && states_[bucket - lanes_].job != Job::kDone) return false;
+      begin(bucket, Job::kEncode);
+      return true;
+    });
+  }
+
+  void begin(std::size_t bucket, Job job) {
     const BucketCost& cost = buckets_[bucket];
-    const Job job = states_[bucket].next;
-    return job == Job::kEncode ? cost.encode_seconds : job == Job::kSend ? cost.bytes * step_.sending_seconds : cost.decode_seconds;
-  }
-
-  void happen(const Event& event) {
-    State& state = states_[event.bucket];
-    if (event.stop == Stop::kServed) {
-      is_serving_ = false;
-      finish(event.bucket, event.seconds);
-    } else if (event.stop == Stop::kReceived) {
-      state.is_received = true;
-      if (state.next == Job::kDecode) waiting_.push(event.bucket);
-    } else if (ready(event.bucket) > event.seconds) {
-      events_.push({ready(event.bucket), Stop::kReady, event.bucket});  // the computation has been delayed since
-    } else {
-      state.is_ready = true;
-      if (event.bucket < lanes_ || states_[event.bucket - lanes_].next == Job::kNone) waiting_.push(event.bucket);
-    }
-  }
-
-  void serve(double now) {
-    const std::size_t bucket = waiting_.front();
-    waiting_.pop();
-    const double seconds = service(bucket);
-    if (now < step_.compute_seconds + delay_) delay_ += (1 - step_.hidden) * seconds;
-    (states_[bucket].next == Job::kSend ? time_.sending_seconds : time_.codec_seconds) += seconds;
-    is_serving_ = true;
-    events_.push({now + seconds, Stop::kServed, bucket});
+    const double seconds = job == Job::kEncode ? cost.encode_seconds : job == Job::kSend ? cost.bytes * step_.sending_seconds : cost.decode_seconds;
+    (job == Job::kSend ? time_.sending_seconds : time_.codec_seconds) += seconds;
+    states_[bucket].job = job;
+    processor_.enter(bucket, seconds);
   }
 
   // What the processor has been at.
-  void finish(std::size_t bucket, double now) {
+  void finish(std::size_t bucket) {
     State& state = states_[bucket];
-    if (state.next == Job::kEncode) {
-      send(bucket, now);
-      state.next = step_.sending_seconds > 0 ? Job::kSend : Job::kDecode;
-      if (state.next == Job::kSend) waiting_.push(bucket);
-    } else if (state.next == Job::kSend) {
-      state.next = Job::kDecode;
-      if (state.is_received) waiting_.push(bucket);
+    if (state.job == Job::kEncode) {
+      const double seconds = buckets_[bucket].bytes / step_.link.bytes_per_second;
+      time_.wire_seconds += seconds;
+      link_.enter(bucket, seconds);
+      begin(bucket, Job::kSend);
+    } else if (state.job == Job::kSend) {
+      state.is_sent = true;
     } else {
-      state.next = Job::kNone;
-      end_ = now;
-      if (const std::size_t next = bucket + lanes_; next < buckets_.size() && states_[next].is_ready) waiting_.push(next);
+      state.job = Job::kDone;
+      ++decoded_;
     }
   }
 
-  void send(std::size_t bucket, double now) {
-    const double seconds = buckets_[bucket].bytes / step_.link.bytes_per_second;
-    time_.wire_seconds += seconds;
-    link_free_ = std::max(now, link_free_) + seconds;
-    events_.push({link_free_ + buckets_[bucket].rounds * step_.link.round_seconds, Stop::kReceived, bucket});
+  void arrive(std::size_t bucket) {
+    State& state = states_[bucket];
+    state.has_arrived = state.has_arrived || state.arrives <= now_;
+    if (state.job == Job::kSend && state.is_sent && state.has_arrived) begin(bucket, Job::kDecode);
   }
 
   const StepCost& step_;
   std::span<const BucketCost> buckets_;
   std::size_t lanes_;
   std::vector<State> states_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::queue<std::size_t> waiting_;  // for the processor
-  bool is_serving_ = false;
-  double link_free_ = 0, end_ = 0;
-  double delay_ = 0;  // of the computation, so far
+  Station processor_, link_;
+  std::vector<std::size_t> waiting_;  // for their lanes
+  std::vector<std::size_t> served_, sent_;
+  std::size_t next_ = 0, decoded_ = 0;  // the first that is not ready; and how many are done
+  double now_ = 0, computed_ = 0, computed_at_ = 0;
   StepTime time_;
 };
 
