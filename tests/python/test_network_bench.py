@@ -103,5 +103,5 @@ def test_job_in_namespaces_of_two_workers_sends_each_part_once(tmp_path):
         # Half of the codes from each of two workers to one of the other host, where each of four sent all of it to two.
         assert two_levels["traffic_bytes"] == pytest.approx(500_000, rel=0.02)
         assert 1 <= two_levels["wire_bytes"] / 1e6 < 1.3
-    assert flat["wire_bytes"] / 1e6 >= 4
+    assert flat["wire_bytes"] / 1e6 >= 3  # in a ring, where of each host one worker sends to the other
     assert max(len(line) for line in done.stdout.splitlines() if str(tmp_path) not in line) <= 100
