@@ -165,7 +165,7 @@ class _AllGather:
         if self._gathered.is_of_fewer:
             return torch.empty(*size, dtype=dtype, device=device)
         if self._all is None:
-            with torch.inference_mode(False):  # which a model may first be used in
+            with torch.inference_mode(False):  # it is written to in every mode
                 self._all = torch.empty(*size, dtype=dtype, device=device)
         return self._all
 
