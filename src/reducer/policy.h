@@ -24,8 +24,7 @@ class Policy {
  private:
   const ChosenCompressor* make(const std::string& spec);
 
-  bool from_owners_;
-
+  bool from_owners_;  // where nothing keeps a residual
   std::map<std::string, ChosenCompressor> made_;
   std::vector<const ChosenCompressor*> chosen_;  // by parameter
 };

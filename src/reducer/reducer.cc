@@ -78,9 +78,10 @@ std::string text_of(const Link& link) {
          " us a round";
 }
 
-std::string text_of(const std::vector<std::uint32_t>& owners) {
-  std::string text;
-  for (const std::uint32_t owner : owners) text += " " + std::to_string(owner);
+std::string text_of_owners(const ReducerOptions& options) {
+  if (options.owners.empty()) return "";
+  std::string text = options.from_owners ? ", from owners" : ", owners";
+  for (const std::uint32_t owner : options.owners) text.append(" ").append(std::to_string(owner));
   return text;
 }
 
@@ -298,7 +299,7 @@ std::string Reducer::description() const {
   return text + " small parameters " + (options.small_uncompressed ? "uncompressed" : "compressed") + ", seed " +
          std::to_string(options.seed) + ", world size " + std::to_string(options.world_size) + ", lanes " +
          std::to_string(options.lanes) + (options.keep_old_residuals ? ", old residuals kept" : "") +
-         text_of_hosts(impl_->groups, options.hosts) + (options.owners.empty() ? "" : (options.from_owners ? ", from owners" : ", owners") + text_of(options.owners)) + ", " +
+         text_of_hosts(impl_->groups, options.hosts) + text_of_owners(options) + ", " +
          text_of(options.link) + ", layout of " + std::to_string(impl_->slots.size()) + " parameters, " +
          std::to_string(impl_->layout.elements()) + " elements, fingerprint " + std::to_string(impl_->layout.fingerprint());
 }

@@ -36,7 +36,7 @@ Layout even_layout(std::uint64_t elements, const BucketSizes& sizes);
 
 std::vector<std::uint64_t> bucket_elements(const Buckets& buckets);
 
-// Buckets become ready in the backward pass, which is taken for the last two thirds of the computation, in proportion to their elements.
+// Buckets become ready in the backward pass, behind that share of the computation, in proportion to their elements.
 std::vector<double> ready_seconds(std::span<const std::uint64_t> elements, double compute_seconds, double forward_share);
 
 // Some of the buckets, whose costs are measured, and what stands for the others.

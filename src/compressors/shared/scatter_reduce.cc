@@ -122,55 +122,27 @@ void encode_means(const Means& means, const Codec& codec, bool finite, MessageTo
   second.complete(finite && codec.encode(encoding, context));
 }
 
-// What all owners have sent.
-class Spread {
- public:
-  Spread(const Shards& shards, std::span<const ReceivedMessage> messages, const Work& work, Context& context)
-      : shards_(shards), messages_(messages), work_(work), context_(context), rooms_(shards.codec(), shards.pieces(), 1, context) {}
-
-  // Whether all means can be stored.
-  bool fit(const EarlyMeans& early) const {
-    return early.fit([&](std::size_t place, std::span<float> mean, std::size_t thread) {
-      if (!used(place)) return false;
-      decode(place, mean, thread);
-      return true;
-    });
-  }
-
-  void commit_means(const OwnShards& own, const OwnLefts& lefts, const Means& means, const EarlyMeans& early) const {
-    const CommitRooms rooms(work_, context_);
-    const auto rank = static_cast<std::size_t>(context_.rank());
-    for_each_piece(work_, context_, [&](const Piece&, std::size_t place, std::size_t thread) {
-      const Piece& piece = *shards_.pieces()[place];
-      const std::size_t index = shards_.index(place);
-      if (!used(place)) return skip_measured(work_, index);
-      const auto owed = piece.owner == rank ? means.lost(shards_.place_at_owner(place)) : std::span<const float>();
-      if (own.is_added(piece.owner)) {
-        const std::span<float> mean = early.keeps() ? early.kept(piece) : rooms.mean(work_, index, thread);
-        if (!early.keeps()) decode(place, mean, thread);
-        return commit_added(work_, index, mean, owed);
-      }
-      if (early.keeps()) return commit(work_, index, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)}, owed);
-      const CommitRoom room = rooms.read(work_, index, thread);
-      if (!room.left.empty()) shards_.codec().decode(own.code(place), piece, -1, true, room.left, rooms_.of(thread));
-      decode(place, room.mean, thread);
-      commit(work_, index, room, owed);
-    });
-  }
-
- private:
-  const ReceivedMessage& message(std::size_t place) const { return messages_[shards_.pieces()[place]->owner]; }
-  bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
-  void decode(std::size_t place, std::span<float> mean, std::size_t thread) const {
-    shards_.codec().decode(message(place).code(shards_.place_at_owner(place)), *shards_.pieces()[place], 1, false, mean, rooms_.of(thread));
-  }
-
-  const Shards& shards_;
-  std::span<const ReceivedMessage> messages_;
-  const Work& work_;
-  Context& context_;
-  CodecRooms rooms_;
-};
+void commit_means(const Shards& shards, const OwnersMessages& sent, const OwnShards& own, const OwnLefts& lefts, const Means& means,
+                  const EarlyMeans& early, const Work& work, Context& context) {
+  const CommitRooms rooms(work, context);
+  const auto rank = static_cast<std::size_t>(context.rank());
+  for_each_piece(work, context, [&](const Piece&, std::size_t place, std::size_t thread) {
+    const Piece& piece = *shards.pieces()[place];
+    const std::size_t index = shards.index(place);
+    if (!sent.used(place)) return skip_measured(work, index);
+    const auto owed = piece.owner == rank ? means.lost(shards.place_at_owner(place)) : std::span<const float>();
+    if (own.is_added(piece.owner)) {
+      const std::span<float> mean = early.keeps() ? early.kept(piece) : rooms.mean(work, index, thread);
+      if (!early.keeps()) sent.decode(place, mean, thread);
+      return commit_added(work, index, mean, owed);
+    }
+    if (early.keeps()) return commit(work, index, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)}, owed);
+    const CommitRoom room = rooms.read(work, index, thread);
+    if (!room.left.empty()) shards.codec().decode(own.code(place), piece, -1, true, room.left, sent.room(thread));
+    sent.decode(place, room.mean, thread);
+    commit(work, index, room, owed);
+  });
+}
 
 }  // namespace
 
@@ -216,18 +188,18 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   context.enter(Phase::kDecode);
   const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, scratch);
   const Readings readings = read_messages(messages, true, context);
-  const Spread spread(shards, messages, work, context);
+  const OwnersMessages sent(shards, messages, context);
   const EarlyMeans early(codec, shards.pieces(), work, context);
   // Every piece is of one owner, and so its mean no larger than all owners' bounds together.
   const bool sure = !early.keeps() && fits(work, readings.largest);
-  if (!readings.finite || !(sure || spread.fit(early))) {
+  if (!readings.finite || !(sure || sent.fit(early))) {
     context.any_non_finite = true;
     co_return;
   }
   for (std::size_t owner = 0; owner < messages.size(); ++owner) riders.take_sums(owner, messages[owner]);
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
-  spread.commit_means(own, lefts, means, early);
+  commit_means(shards, sent, own, lefts, means, early, work, context);
 }
 
 }  // namespace thinwire

@@ -163,6 +163,37 @@ std::span<ReceivedMessage> received_messages(const Shards& shards, std::span<con
   return messages;
 }
 
+// What all owners have sent to all, a message of its own pieces each.
+class OwnersMessages {
+ public:
+  OwnersMessages(const Shards& shards, std::span<const ReceivedMessage> messages, Context& context)
+      : shards_(shards), messages_(messages), rooms_(shards.codec(), shards.pieces(), 1, context) {}
+
+  // Of the piece at `place` in the shards' pieces: whether its owner has sent anything of it,
+  bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
+  // and, if it has, values <- weight * what that decodes to, or with `add` values <- values + that.
+  void decode(std::size_t place, std::span<float> values, std::size_t thread, float weight = 1, bool add = false) const {
+    shards_.codec().decode(message(place).code(shards_.place_at_owner(place)), *shards_.pieces()[place], weight, add, values, rooms_.of(thread));
+  }
+  // A thread's, between its decodings here.
+  std::span<std::byte> room(std::size_t thread) const { return rooms_.of(thread); }
+  // Whether all of it can be stored.
+  bool fit(const EarlyMeans& early) const {
+    return early.fit([&](std::size_t place, std::span<float> values, std::size_t thread) {
+      if (!used(place)) return false;
+      decode(place, values, thread);
+      return true;
+    });
+  }
+
+ private:
+  const ReceivedMessage& message(std::size_t place) const { return messages_[shards_.pieces()[place]->owner]; }
+
+  const Shards& shards_;
+  std::span<const ReceivedMessage> messages_;
+  CodecRooms rooms_;
+};
+
 // Fills `received` with what all workers have sent to this one, and `payloads` with the bytes of that.
 Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<std::span<const std::byte>> payloads,
                         std::span<ReceivedMessage>& received, Context& context);

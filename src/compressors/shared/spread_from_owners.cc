@@ -1,7 +1,5 @@
 #include "compressors/shared/spread_from_owners.h"
 
-#include <algorithm>
-
 #include "compressors/shared/shards.h"
 
 namespace thinwire {
@@ -28,52 +26,21 @@ MessageToSend encode_own_pieces(const Shards& shards, const Work& work, const Ow
   return message;
 }
 
-// What all owners have sent.
-class FromOwners {
- public:
-  FromOwners(const Shards& shards, std::span<const ReceivedMessage> messages, const Work& work, Context& context)
-      : shards_(shards), messages_(messages), work_(work), context_(context), rooms_(shards.codec(), shards.pieces(), 1, context) {}
-
-  // Whether all values can be stored.
-  bool fit(const EarlyMeans& early) const {
-    return early.fit([&](std::size_t place, std::span<float> values, std::size_t thread) {
-      decode(place, values, thread);
-      return true;
-    });
-  }
-
-  void commit_all(const EarlyMeans& early, const OwnLefts& lefts) const {
-    const CommitRooms rooms(work_, context_);
-    for_each_piece(work_, context_, [&](const Piece&, std::size_t place, std::size_t thread) {
-      const Piece& piece = *shards_.pieces()[place];
-      const std::size_t index = shards_.index(place);
-      const bool is_own = piece.owner == static_cast<std::uint32_t>(context_.rank());
-      CommitRoom room = is_own && !lefts.keeps() ? rooms.read(work_, index, thread) : CommitRoom{{}, rooms.mean(work_, index, thread)};
-      if (is_own && lefts.keeps()) room.left = lefts.of(piece);
-      else if (!room.left.empty()) decode(place, room.left, thread, -1, true);
-      if (early.keeps()) std::ranges::copy(early.kept(piece), room.mean.begin());
-      else decode(place, room.mean, thread);
-      commit(work_, index, room);
-    });
-  }
-
- private:
-  void decode(std::size_t place, std::span<float> values, std::size_t thread, float weight = 1, bool add = false) const {
-    const Piece& piece = *shards_.pieces()[place];
-    const ReceivedMessage& message = messages_[piece.owner];
-    const std::size_t i = shards_.place_at_owner(place);
-    if (message.used(i))
-      shards_.codec().decode(message.code(i), piece, weight, add, values, rooms_.of(thread));
-    else if (!add)
-      std::ranges::fill(values, 0.0f);
-  }
-
-  const Shards& shards_;
-  std::span<const ReceivedMessage> messages_;
-  const Work& work_;
-  Context& context_;
-  CodecRooms rooms_;
-};
+void commit_all(const Shards& shards, const OwnersMessages& sent, const OwnLefts& lefts, const EarlyMeans& early, const Work& work,
+                Context& context) {
+  const CommitRooms rooms(work, context);
+  for_each_piece(work, context, [&](const Piece&, std::size_t place, std::size_t thread) {
+    const Piece& piece = *shards.pieces()[place];
+    const std::size_t index = shards.index(place);
+    if (!sent.used(place)) return skip_measured(work, index);
+    const bool is_own = piece.owner == static_cast<std::uint32_t>(context.rank());
+    if (early.keeps()) return commit(work, index, {is_own && lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)});
+    const CommitRoom room = is_own ? rooms.read(work, index, thread) : CommitRoom{{}, rooms.mean(work, index, thread)};
+    if (!room.left.empty()) sent.decode(place, room.left, thread, -1, true);
+    sent.decode(place, room.mean, thread);
+    commit(work, index, room);
+  });
+}
 
 }  // namespace
 
@@ -88,16 +55,16 @@ Exchange spread_from_owners(const Codec& codec, Work& work, Context& context) {
   context.enter(Phase::kDecode);
   const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, context.scratch());
   const Readings readings = read_messages(messages, true, context);
-  const FromOwners spread(shards, messages, work, context);
+  const OwnersMessages sent(shards, messages, context);
   const EarlyMeans early(codec, shards.pieces(), work, context);
   const bool sure = !early.keeps() && fits(work, readings.largest);  // of all owners' bounds together
-  if (!readings.finite || !(sure || spread.fit(early))) {
+  if (!readings.finite || !(sure || sent.fit(early))) {
     context.any_non_finite = true;
     co_return;
   }
   CommitPoint ready = context.commit_point(work.is_stage);
   co_await ready;
-  spread.commit_all(early, lefts);
+  commit_all(shards, sent, lefts, early, work, context);
 }
 
 }  // namespace thinwire
