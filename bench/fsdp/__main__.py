@@ -1,5 +1,6 @@
 """Measures training steps of FSDP2 on Gloo between network namespaces: fully_shard() as it is ("plain"), with thinwire's exact
-reduce-scatter ("none"), and compressed; behind a + by what parameters are gathered. With --replicas, on a mesh of two dimensions, where thinwire averages between replicas.
+reduce-scatter ("none"), and compressed; behind a + by what parameters are gathered. With --replicas, on a mesh of two dimensions, where
+thinwire averages between replicas.
 
 Times are medians of the slowest worker's steps: forward and backward pass, gathers of the parameters among them, and the optimizer. MB sent
 is what left worker 0's interface in a step, headers and all, which with --per-host is its host's.

@@ -1,4 +1,4 @@
-"""bench/fsdp: its table, and a small run between namespaces, in which less is sent."""
+"""bench/fsdp: its table, and a small run between namespaces, in which less is sent; and the main job by FSDP2."""
 
 import json
 import subprocess
@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.fsdp import __main__ as job  # noqa: E402
-from test_training_job import needs_namespaces  # noqa: E402
+from bench.training import specs  # noqa: E402
+from test_training_job import _SMALL, _job, needs_data, needs_namespaces  # noqa: E402
 
 
 def test_table():
@@ -49,3 +50,23 @@ def test_a_small_run(tmp_path, replicas, per_host):
 def test_what_does_not_divide_the_workers_is_refused(option):
     done = subprocess.run([preloaded_python(), "-m", "bench.fsdp", option, "3"], cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1 and f"{option} 3; allowed: what divides the 4 workers" in done.stderr
+
+
+def test_specs_of_fsdp():
+    gathers = {"fsdp/plain": "plain", "fsdp/casq:bits=2": "plain", "fsdp:gathers=casq:bits=4/none": "casq:bits=4", "casq:bits=2": None}
+    specs.check(list(gathers))
+    assert [specs.sharded_gathers(spec) for spec in gathers] == list(gathers.values())
+    assert specs.thinwire_specs("fsdp:gathers=casq:bits=4/none") == (None, "none") and not specs.needs_thinwire("fsdp/plain")
+    for wrong in ("fsdp:gathers=nonsense/none", "fsdp/nonsense", "fsdp:other=none/none"):
+        with pytest.raises(ValueError, match="nonsense|fsdp"):
+            specs.check([wrong])
+
+
+@needs_data
+def test_job_by_fsdp(tmp_path):
+    done = _job(*_SMALL, "--link", "none", "--evaluations", "2", "--compressors", "fsdp/plain;fsdp:gathers=casq:bits=4/casq:bits=2", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    plain, compressed = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert plain["losses"] == pytest.approx(compressed["losses"], rel=0.2) and plain["losses"][0] == compressed["losses"][0]
+    assert compressed["arithmetic_bytes"] < 0.3 * plain["arithmetic_bytes"]
+    assert compressed["compressor_stats"]["gathered"]["ratio"] > 5

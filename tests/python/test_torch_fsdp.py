@@ -54,7 +54,7 @@ def test_none_is_the_mean(shape, dtype):
     workers(shape).run(check_the_mean, shape, dtype)
 
 
-def check_converges(shape, spec, steps):
+def check_converges(shape, spec, steps, attach=None):
     """As far as plain DDP, whose steps cost less than plain FSDP's, and bring the same."""
     models = [sharded(shape), ddp(Network(), find_unused_parameters=True)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in models]
@@ -62,7 +62,7 @@ def check_converges(shape, spec, steps):
     def losses():
         return [sum(loss_of(model, step).item() for step in range(6)) for model in models]
 
-    with thinwire.torch.attach(models[0], spec, timeout=30) as attachment:
+    with thinwire.torch.attach(models[0], spec, timeout=30, **(attach or {})) as attachment:
         first, _ = losses()
         for step in range(steps):
             for model, optimizer in zip(models, optimizers, strict=True):
@@ -75,6 +75,7 @@ def check_converges(shape, spec, steps):
         assert attachment.compressors["scale"] == "none"
         stats = attachment.stats()
         assert stats["ratio"] > 4 and stats["non_finite"] == 0
+        return stats
 
 
 @pytest.mark.parametrize(("spec", "steps"), [("casq:bits=2", 36), ("topk:density=0.05", 60)])

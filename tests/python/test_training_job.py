@@ -116,16 +116,6 @@ def test_powersgd_rank():
         specs.check(["powersgd:rank=0"])
 
 
-def test_specs_of_fsdp():
-    gathers = {"fsdp/plain": "plain", "fsdp/casq:bits=2": "plain", "fsdp:gathers=casq:bits=4/none": "casq:bits=4", "casq:bits=2": None}
-    specs.check(list(gathers))
-    assert [specs.sharded_gathers(spec) for spec in gathers] == list(gathers.values())
-    assert specs.thinwire_specs("fsdp:gathers=casq:bits=4/none") == (None, "none") and not specs.needs_thinwire("fsdp/plain")
-    for wrong in ("fsdp:gathers=nonsense/none", "fsdp/nonsense", "fsdp:other=none/none"):
-        with pytest.raises(ValueError, match="nonsense|fsdp"):
-            specs.check([wrong])
-
-
 def test_random_ratio():
     assert specs.random_ratio("random:ratio=16") == 16
     assert specs.random_ratio("plain") is None
@@ -382,16 +372,6 @@ def test_job_on_loopback_and_its_resumption(tmp_path):
 
     other = _job(*_SMALL, "--link", "none", "--out", str(tmp_path), "--resume", "--batch", "4")
     assert other.returncode == 2 and "cannot resume" in other.stderr
-
-
-@needs_data
-def test_job_by_fsdp(tmp_path):
-    done = _job(*_SMALL, "--link", "none", "--evaluations", "2", "--compressors", "fsdp/plain;fsdp:gathers=casq:bits=4/casq:bits=2", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    plain, compressed = json.loads((tmp_path / "results.json").read_text())["runs"]
-    assert plain["losses"] == pytest.approx(compressed["losses"], rel=0.2) and plain["losses"][0] == compressed["losses"][0]
-    assert compressed["arithmetic_bytes"] < 0.3 * plain["arithmetic_bytes"]
-    assert compressed["compressor_stats"]["gathered"]["ratio"] > 5
 
 
 @needs_data

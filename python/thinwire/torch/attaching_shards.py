@@ -7,7 +7,6 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from thinwire import _native
 from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of, used_rules
 from thinwire._native import ArgumentError
 from thinwire.torch.agreement import (
@@ -22,7 +21,7 @@ from thinwire.torch.agreement import (
 )
 from thinwire.torch.cores import default_threads
 from thinwire.torch.fully_sharded import FullyShardedModel
-from thinwire.torch.gathered_parameters import GatheredParameters, GatheredRows, gathering_reducer
+from thinwire.torch.gathered_parameters import GatheredParameters, gathered_rows, gathering_reducer
 from thinwire.torch.handshake import shake_hands
 from thinwire.torch.hosts import Hosts
 from thinwire.torch.lane_choice import FEWEST
@@ -72,7 +71,7 @@ def attach_shards(
         if lanes is None:
             lanes = FEWEST if has_replicas else 1
         lanes = checked_whole("lanes", lanes, 1)
-        rows = shard_parameters(sharded) if has_replicas else RowParameters(sharded)
+        rows = shard_parameters(sharded) if has_replicas else RowParameters(sharded, sharded.groups)
         threads = checked_threads(default_threads(sharded.mesh.size()) if threads is None else threads)
         measure_every = checked_whole("measure_every", measure_every, 0)
         reducer = make_reducer(
@@ -123,10 +122,9 @@ def _gathered(
         )
     if quality_of(checked_spec(spec)) is not None:
         raise ArgumentError(f"gathers = {spec!r}; allowed: a spec, like 'casq:bits=4', or None")
-    rows = GatheredRows(sharded)
-    group = sharded.shard_group
-    reducer = gathering_reducer(rows, group, spec, seed=seed, threads=threads, measure_every=measure_every)
-    gathered = GatheredParameters(rows, reducer, group) if sharded.shards > 1 else None
+    rows = gathered_rows(sharded)
+    reducer = gathering_reducer(sharded, rows, spec, seed=seed, threads=threads, measure_every=measure_every)
+    gathered = GatheredParameters(sharded, rows, reducer) if sharded.shards > 1 else None
     return gathered, dict(zip(rows.names, reducer.compressors, strict=True))
 
 
@@ -135,12 +133,7 @@ def _all_rules(rules: Rules, sharded: FullyShardedModel, small_uncompressed: boo
     if not small_uncompressed:
         return pairs
     named = {pattern for pattern, _ in pairs}
-    small = [
-        glob_escape(name)
-        for group in sharded.groups
-        for name, shape in zip(group.names, group.shapes, strict=True)
-        if _native.is_small(shape)
-    ]
+    small = [glob_escape(name) for group in sharded.groups for name in group.small_names()]
     return pairs + [(pattern, "none") for pattern in small if pattern not in named]
 
 

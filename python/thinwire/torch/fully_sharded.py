@@ -19,40 +19,50 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from thinwire._native import ArgumentError, StateError
+from thinwire._native import ArgumentError, StateError, is_small
 from thinwire.torch.model_parameters import own_name
 
 
-class ShardGroup:
-    """The parameters that one fully_shard() reduces together."""
+class _ParameterGroup:
+    """Parameters of one fully_shard(), under their names in the model."""
 
-    def __init__(self, module: Any, group: Any, names: dict[tuple[int, str], str]):
+    def __init__(self, module: Any, group: Any, parameters: list[Any], names: dict[tuple[int, str], str]):
         """``module``: an FSDPModule of the group."""
-        self.module, self._group = module, group
-        self._trained = [parameter for parameter in group.fsdp_params if parameter.sharded_param.requires_grad]
-        self.names = [names[id(parameter._module_info.module), parameter._module_info.param_name] for parameter in self._trained]
-        self.reducing: list[int] = []  # places, in `names`, of what is in the reduction at hand
+        self.module, self._group, self._parameters = module, group, parameters
+        self.names = [names[id(parameter._module_info.module), parameter._module_info.param_name] for parameter in parameters]
 
     @property
     def row_shapes(self) -> list[list[int]]:
         """Of each parameter's part of a row."""
-        return [list(parameter.padded_sharded_param_size) for parameter in self._trained]
+        return [list(parameter.padded_sharded_param_size) for parameter in self._parameters]
 
     @property
     def shapes(self) -> list[list[int]]:
         """Of whole parameters."""
-        return [list(parameter.sharded_param.shape) for parameter in self._trained]
+        return [list(parameter.sharded_param.shape) for parameter in self._parameters]
+
+    @property
+    def device(self) -> torch.device:
+        """Of what travels, also where the shards are offloaded."""
+        return self._group.device
+
+    def small_names(self) -> list[str]:
+        """Of what is sent as it is unless a rule says otherwise: whole parameters say, and not their shards."""
+        return [name for name, shape in zip(self.names, self.shapes, strict=True) if is_small(shape)]
+
+
+class ShardGroup(_ParameterGroup):
+    """The parameters that one fully_shard() reduces together."""
+
+    def __init__(self, module: Any, group: Any, names: dict[tuple[int, str], str]):
+        super().__init__(module, group, [parameter for parameter in group.fsdp_params if parameter.sharded_param.requires_grad], names)
+        self.reducing: list[int] = []  # places, in `names`, of what is in the reduction at hand
 
     @property
     def dtype(self) -> torch.dtype:
         """Of what is reduced; all of a group's parameters have one."""
         policy = self._group.mp_policy
-        return policy.reduce_dtype or policy.param_dtype or self._trained[0].sharded_param.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Of what is reduced, also where the shards are offloaded."""
-        return self._group.device
+        return policy.reduce_dtype or policy.param_dtype or self._parameters[0].sharded_param.dtype
 
     @property
     def divide_factor(self) -> float | None:
@@ -61,7 +71,7 @@ class ShardGroup:
 
     def gradients(self) -> list[torch.Tensor]:
         """This worker's shards of those that parameters have now."""
-        gradients = [parameter.sharded_param.grad for parameter in self._trained]
+        gradients = [parameter.sharded_param.grad for parameter in self._parameters]
         return [gradient.to_local() for gradient in gradients if gradient is not None]
 
     def watch(self) -> None:
@@ -83,7 +93,7 @@ class ShardGroup:
 
     def _places_with_gradients(self) -> list[int]:
         """As post_backward() finds them."""
-        places = {id(parameter): place for place, parameter in enumerate(self._trained)}
+        places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
         try:
             return [places[id(parameter)] for parameter in self._group.fsdp_params if self._has_gradient(parameter)]
         except KeyError:
@@ -130,39 +140,23 @@ class ShardGroup:
         return type(self._group._reduce_scatter_comm).__name__ != "DefaultReduceScatter"
 
 
-class GatheredGroup:
+class GatheredGroup(_ParameterGroup):
     """The parameters that one fully_shard() gathers together, frozen ones too."""
 
     def __init__(self, module: Any, group: Any, names: dict[tuple[int, str], str]):
-        """``module``: an FSDPModule of the group."""
-        self.module, self._group = module, group
-        self.names = [names[id(parameter._module_info.module), parameter._module_info.param_name] for parameter in group.fsdp_params]
-
-    @property
-    def row_shapes(self) -> list[list[int]]:
-        """Of each parameter's part of what a worker gives."""
-        return [list(parameter.padded_sharded_param_size) for parameter in self._group.fsdp_params]
+        super().__init__(module, group, group.fsdp_params, names)
 
     @property
     def row_elements(self) -> list[int]:
         return [math.prod(shape) for shape in self.row_shapes]
 
     @property
-    def shapes(self) -> list[list[int]]:
-        """Of whole parameters."""
-        return [list(parameter.sharded_param.shape) for parameter in self._group.fsdp_params]
-
-    @property
     def dtype(self) -> torch.dtype | None:
         """Of what is gathered; None where parameters have several, or bring what is gathered themselves (fsdp_pre_all_gather)."""
         param_dtype = self._group.mp_policy.param_dtype
-        types = {param_dtype or parameter.sharded_param.dtype for parameter in self._group.fsdp_params}
-        own_ways = any(hasattr(parameter._sharded_local_tensor, "fsdp_pre_all_gather") for parameter in self._group.fsdp_params)
+        types = {param_dtype or parameter.sharded_param.dtype for parameter in self._parameters}
+        own_ways = any(hasattr(parameter._sharded_local_tensor, "fsdp_pre_all_gather") for parameter in self._parameters)
         return types.pop() if len(types) == 1 and not own_ways else None
-
-    @property
-    def device(self) -> torch.device:
-        return self._group.device
 
     @property
     def goes_back(self) -> bool:
@@ -195,7 +189,7 @@ class FullyShardedModel:
                  for prefix, module in model.named_modules() for name, _ in module.named_parameters(recurse=False)}
         self.names_in_model = [own_name(name) for name, _ in model.named_parameters()]
         groups: dict[int, ShardGroup] = {}
-        self._gathered: list[GatheredGroup] = []
+        self.gathered: list[GatheredGroup] = []  # also of what is frozen
         meshes = []
         for module in model.modules():
             for group in _param_groups(module):
@@ -203,7 +197,7 @@ class FullyShardedModel:
                     continue  # of fully_shard([one, another]), which share it
                 _check(module, group)
                 groups[id(group)] = ShardGroup(module, group, names)
-                self._gathered.append(GatheredGroup(module, group, names))
+                self.gathered.append(GatheredGroup(module, group, names))
                 meshes.append(group.mesh_info)
         self.groups = [group for group in groups.values() if group.names]
         if not self.groups:
@@ -212,10 +206,6 @@ class FullyShardedModel:
         self.mesh: dist.DeviceMesh = meshes[0].mesh
         self.shard_group: dist.ProcessGroup = meshes[0].shard_process_group
         self.replicate_group: dist.ProcessGroup | None = getattr(meshes[0], "replicate_process_group", None)
-
-    def gathered_groups(self) -> list[GatheredGroup]:
-        """Also of what is frozen."""
-        return self._gathered
 
     @property
     def shards(self) -> int:

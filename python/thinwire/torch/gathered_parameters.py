@@ -13,48 +13,25 @@ import torch
 import torch.distributed as dist
 
 from thinwire import _native
-from thinwire._native import ArgumentError
+from thinwire._native import ArgumentError, StateError
 from thinwire.torch import checkpoint
 from thinwire.torch.agreement import make_reducer
 from thinwire.torch.fully_sharded import FullyShardedModel, GatheredGroup
 from thinwire.torch.lanes import BucketJob, Lanes
-from thinwire.torch.model_parameters import REDUCERS_TYPES, Travelling, TravellingParameters
-from thinwire.torch.scattered_shards import row_name, row_rules
+from thinwire.torch.model_parameters import REDUCERS_TYPES
+from thinwire.torch.scattered_shards import RowParameters
 
 _ROW = "gathered:"  # begins the names of saved rows
-
-
-class GatheredRows(TravellingParameters):
-    """Each worker's part of every parameter, as differences, which are float32."""
-
-    def __init__(self, sharded: FullyShardedModel):
-        self.groups = sharded.gathered_groups()
-        for group in self.groups:
-            _check(group)
-        workers = range(sharded.shards)
-        super().__init__(
-            [
-                Travelling(row_name(name, owner), shape, torch.float32, group.device)
-                for group in self.groups
-                for name, shape in zip(group.names, group.row_shapes, strict=True)
-                for owner in workers
-            ],
-            sharded.names_in_model,
-        )
-        self.owners = [owner for group in self.groups for _ in group.names for owner in workers]
-
-    def rules_here(self, rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        return row_rules(rules)
 
 
 class GatheredParameters:
     """At work until unplug(). Its collectives go the way of FSDP's, in the lane of the gradients', one after another."""
 
-    def __init__(self, rows: GatheredRows, reducer: _native.Reducer, group: dist.ProcessGroup):
-        self._rows, self._reducer = rows, reducer
+    def __init__(self, sharded: FullyShardedModel, rows: RowParameters, reducer: _native.Reducer):
+        self._reducer, self._device = reducer, sharded.gathered[0].device
         self._gathers: list[_AllGather] = []
-        workers, first = dist.get_world_size(group), 0
-        for gathered in rows.groups:
+        group, workers, first = sharded.shard_group, sharded.shards, 0
+        for gathered in sharded.gathered:
             # By owner, as they lie in what FSDP gathers.
             places = range(first, first + len(gathered.names))
             self._gathers.append(_AllGather(gathered, group, reducer, [place * workers + owner for owner in range(workers) for place in places]))
@@ -62,7 +39,7 @@ class GatheredParameters:
         self._own = [index for index, owner in enumerate(rows.owners) if owner == dist.get_rank(group)]
 
     def plug(self, lanes: Lanes) -> None:
-        room = torch.empty(max(gather.elements for gather in self._gathers), dtype=torch.float32, device=self._rows.groups[0].device)
+        room = torch.empty(max(gather.elements for gather in self._gathers), dtype=torch.float32, device=self._device)
         for gather in self._gathers:
             gather.plug(lanes, room)
 
@@ -77,11 +54,6 @@ class GatheredParameters:
     def counters(self) -> dict[str, Any]:
         return self._reducer.counters()
 
-    @property
-    def count(self) -> int:
-        """Of all workers' rows."""
-        return len(self._rows.names)
-
     def state(self) -> list[checkpoint.Row]:
         """With what all have got of this worker's own parameters in place of a residual."""
         got = [part for gather in self._gathers for part in gather.got()]
@@ -92,23 +64,30 @@ class GatheredParameters:
 
     def load(self, rows: list[checkpoint.Row]) -> None:
         """Raises StateError, and changes nothing."""
+        own = iter([torch.from_numpy(rows[index][2]) for index in self._own])
+        got = [[next(own) for _ in gather.names] for gather in self._gathers]
+        for gather, parts in zip(self._gathers, got, strict=True):
+            gather.check(parts)
         self._reducer.load_state([(name.removeprefix(_ROW), steps, residual[:0], memory) for name, steps, residual, memory in rows])
-        parts = iter([torch.from_numpy(rows[index][2]) for index in self._own])
-        for gather in self._gathers:
-            gather.begin_with([next(parts) for _ in gather.names])
+        for gather, parts in zip(self._gathers, got, strict=True):
+            gather.begin_with(parts)
 
 
-def gathering_reducer(rows: GatheredRows, group: dist.ProcessGroup, spec: str, *, seed: int, threads: int, measure_every: int) -> _native.Reducer:
+def gathered_rows(sharded: FullyShardedModel) -> RowParameters:
+    """Of differences, which are float32. Raises ArgumentError."""
+    for group in sharded.gathered:
+        _check(group)
+    return RowParameters(sharded, sharded.gathered, torch.float32)
+
+
+def gathering_reducer(
+    sharded: FullyShardedModel, rows: RowParameters, spec: str, *, seed: int, threads: int, measure_every: int
+) -> _native.Reducer:
     """What is small goes as it is. Raises ArgumentError."""
-    small = [
-        (glob_escape(name), "none")
-        for gathered in rows.groups
-        for name, shape in zip(gathered.names, gathered.shapes, strict=True)
-        if _native.is_small(shape)
-    ]
+    small = [(glob_escape(name), "none") for gathered in sharded.gathered for name in gathered.small_names()]
     return make_reducer(
         rows,
-        group,
+        sharded.shard_group,
         spec,
         small,
         small_uncompressed=False,  # what is small, whole parameters say, and not their shards
@@ -155,6 +134,12 @@ class _AllGather:
         if self._own is None:
             return [torch.empty(0) for _ in self.names]
         return [part.clone() for part in self._own.detach().float().cpu().split(self._gathered.row_elements)]
+
+    def check(self, parts: list[torch.Tensor]) -> None:
+        """Raises StateError for what got() cannot have returned."""
+        lengths, own = [part.numel() for part in parts], self._gathered.row_elements
+        if any(lengths) and lengths != own:
+            raise StateError(f"the saved state has {lengths} elements of what all had got of {self.names}; this worker's parts have {own}")
 
     def begin_with(self, parts: list[torch.Tensor]) -> None:
         self._known = False

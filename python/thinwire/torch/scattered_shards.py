@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from thinwire.torch import checkpoint, statistics
-from thinwire.torch.fully_sharded import FullyShardedModel, ShardGroup, check_length
+from thinwire.torch.fully_sharded import FullyShardedModel, GatheredGroup, ShardGroup, check_length
 from thinwire.torch.model_parameters import Travelling, TravellingParameters
 from thinwire.torch.shard_attachment import ShardAttachment
 
@@ -108,26 +108,19 @@ class _ReduceScatter:
 class RowParameters(TravellingParameters):
     """Each worker's part of every parameter, under its name and ``@`` and the worker's number."""
 
-    def __init__(self, sharded: FullyShardedModel):
+    def __init__(self, sharded: FullyShardedModel, groups: Sequence[ShardGroup | GatheredGroup], dtype: torch.dtype | None = None):
+        """dtype: as which all travel; None: as their groups have them."""
+        workers = range(sharded.shards)
         super().__init__(
             [
-                Travelling(row_name(name, owner), shape, group.dtype, group.device)
-                for group in sharded.groups
+                Travelling(f"{name}@{owner}", shape, dtype or group.dtype, group.device)
+                for group in groups
                 for name, shape in zip(group.names, group.row_shapes, strict=True)
-                for owner in range(sharded.shards)
+                for owner in workers
             ],
             sharded.names_in_model,
         )
-        self.owners = [owner for group in sharded.groups for _ in group.names for owner in range(sharded.shards)]
+        self.owners = [owner for group in groups for _ in group.names for owner in workers]
 
     def rules_here(self, rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        return row_rules(rules)
-
-
-def row_name(parameter: str, owner: int) -> str:
-    return f"{parameter}@{owner}"
-
-
-def row_rules(rules: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Rules for the model's names, for those of rows."""
-    return [(f"{pattern}@*", spec) for pattern, spec in rules]
+        return [(f"{pattern}@*", spec) for pattern, spec in rules]
