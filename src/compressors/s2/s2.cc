@@ -71,11 +71,7 @@ std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter) co
 }
 
 void S2::plan_step(std::span<CompressorMemory*> memories) const {
-  if (!carrier_) return;
-  std::size_t carriers = 0;
-  for (CompressorMemory* memory : memories)
-    if (CompressorMemory* const of_carrier = static_cast<S2Memory*>(memory)->carriers()) memories[carriers++] = of_carrier;
-  carrier_->plan_step(memories.first(carriers));
+  if (carrier_) plan_carriers(*carrier_, memories);
 }
 
 S2Mode S2::choose(const RowSpace& space, const Context& context) const {

@@ -11,21 +11,19 @@ bool is_share(float value) { return value >= 0 && value <= 1; }
 
 }  // namespace
 
-S2Memory::S2Memory(std::unique_ptr<CompressorMemory> carriers) : carriers_(std::move(carriers)) {}
-
 void S2Memory::begin_step() {
   working_ = committed_;
-  if (carriers_) carriers_->begin_step();
+  CarryingMemory::begin_step();
 }
 
 void S2Memory::commit_step() {
   ++steps_;
   committed_ = working_;
-  if (carriers_) carriers_->commit_step();
+  CarryingMemory::commit_step();
 }
 
 std::vector<std::byte> S2Memory::save() const {
-  const std::vector<std::byte> carriers = carriers_ ? carriers_->save() : std::vector<std::byte>();
+  const std::vector<std::byte> carriers = save_carriers();
   std::vector<std::byte> saved(sizeof(kVersion) + sizeof(steps_) + sizeof(committed_.by_any) + sizeof(committed_.by_most) + carriers.size());
   ByteWriter writer(saved);
   writer.write(kVersion);
@@ -45,10 +43,7 @@ void S2Memory::load(std::span<const std::byte> saved) {
   seen.by_most = reader.read<float>();
   if (!is_share(seen.by_any) || !is_share(seen.by_most))
     throw PayloadError("a saved state of s2 holds a share of rows that is not between 0 and 1");
-  if (carriers_)
-    carriers_->load(reader.take(reader.left()));
-  else
-    reader.expect_end();
+  load_carriers(reader);
   steps_ = steps;
   committed_ = seen;
 }

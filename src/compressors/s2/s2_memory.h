@@ -1,16 +1,13 @@
 // What S2 remembers of a parameter: how many of its rows were used, from which all workers alike guess how many will be.
 #pragma once
 
-#include <memory>
-
-#include "core/work.h"
+#include "compressors/shared/carrying_memory.h"
 
 namespace thinwire {
 
-class S2Memory : public CompressorMemory {
+class S2Memory : public CarryingMemory {
  public:
-  // carriers: the memory of the stage that carries the rows; null for none.
-  explicit S2Memory(std::unique_ptr<CompressorMemory> carriers);
+  using CarryingMemory::CarryingMemory;
 
   // Shares of the parameter's elements; the same on every worker.
   struct Seen {
@@ -22,7 +19,6 @@ class S2Memory : public CompressorMemory {
   // Of the last step; nothing before the first.
   const Seen& seen() const { return committed_; }
   void see(const Seen& seen) { working_ = seen; }
-  CompressorMemory* carriers() const { return carriers_.get(); }
 
   void begin_step() override;
   void commit_step() override;
@@ -35,7 +31,6 @@ class S2Memory : public CompressorMemory {
   std::uint64_t steps_ = 0;
   Seen committed_;
   Seen working_;
-  std::unique_ptr<CompressorMemory> carriers_;
 };
 
 // The memory of a piece that S2 has made one for.
