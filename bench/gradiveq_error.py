@@ -10,7 +10,8 @@ random orthonormal projection of them, and PowerSGD (rank of equal numbers a ste
 Quantizers follow at the bits that they really send. The first table is of refresh=every, which has no learning phase, and of
 PowerSGD: errors without feedback, and with it |sum of g - sum of g'|^2 in the end, in energies of one gradient: what still
 waits. The last table has everything that rounds to a scale which all workers share, or to half floats, and so adds up in
-all-reduce: beside each of them gradiveq:rate=R at no more bits.
+all-reduce: beside each of them gradiveq:rate=R at no more bits. A table of what is gathered has casq:rate=R of the entries, and of the
+coefficients of all components, with the bits that their basis takes, spread over 400 steps.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ RATES = (0.25, 0.5, 1, 2, 4)
 EVERY = [f"ratio={ratio}{more}" for more in (",axis=filter,probes=1", "", "/bf16") for ratio in RATIOS]
 EVERY += [f"ratio={ratio}/qsgd:bits={bits},reduce=sum" for bits in (4, 6) for ratio in (2, *RATIOS)]
 ADDED_UP = [f"qsgd:bits={bits},norm={norm},reduce=sum" for norm in ("max", "l2") for bits in range(2, 9)] + ["bf16", "fp16"]
+CODED_RATES = (0.125, 0.25, 0.5, 1, 2)
+CODED = ("filter", "in", "kernel")  # with casq:rate=R behind all components
 STAGED = [f"gradiveq:ratio={ratio},{{cycle}}/{stage}"
           for ratio in RATIOS for stage in ("qsgd:bits=4,reduce=sum", "qsgd:bits=6,reduce=sum", "bf16", "none")]  # fmt: skip
 
@@ -187,6 +190,23 @@ def equal_bits_rows(recording: Recording, cycle: str) -> list[dict]:
     return rows
 
 
+def coded_rows(recording: Recording, cycle: str) -> list[dict]:
+    rows = []
+    for rate in CODED_RATES:
+        specs = {"entries": f"casq:rate={rate},feedback=off", "rate=": f"gradiveq:rate={rate},{cycle}"}
+        specs |= {axis: f"gradiveq:ratio=1,axis={axis},{cycle}/casq:rate={rate},feedback=off" for axis in CODED}
+        figures = {name: recording.figures(spec) for name, spec in specs.items()}
+        rows.append({"rate": rate, "bits": {name: bits for name, (bits, _) in figures.items()},
+                     "errors": {name: error for name, (_, error) in figures.items()}})  # fmt: skip
+    return rows
+
+
+def basis_bits(axis: str, uses: int) -> float:
+    """Bits an entry and step of a basis of all components, U, mu and deviations, that serves so many steps."""
+    entries = AXES[axis]
+    return 32 * (entries * entries + 2 * entries) / (64 * 576 * uses)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("out/gradients"))
@@ -209,10 +229,12 @@ def main() -> None:
         recording = Recording(gradients[:steps], layout, learn, folder)
         cycle = f"learn={learn},lag=0,use={arguments.use},smallest=0"
         every = every_rows(recording)
-        rows, equal_bits = ([], []) if arguments.every else (rows_of(recording, cycle), equal_bits_rows(recording, cycle))
+        rows, equal_bits, coded = [], [], []
+        if not arguments.every:
+            rows, equal_bits, coded = (of(recording, cycle) for of in (rows_of, equal_bits_rows, coded_rows))
     if arguments.json:
         print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "every": every, "rows": rows,
-                          "equal_bits": equal_bits}))  # fmt: skip
+                          "equal_bits": equal_bits, "coded": coded}))  # fmt: skip
         return
     print(f"{'':<54} {'bits':>6} {'error':>8} {'left, with feedback':>20}")
     for row in every:
@@ -226,6 +248,11 @@ def main() -> None:
     print(f"\n{'':<54} {'bits':>6} {'error':>8} {'rate=':>6} {'error':>8}")
     for row in equal_bits:
         print(f"{row['row']:<54} {row['bits']:>6.2f} {row['error']:>8.2g} {row['rate_bits']:>6.2f} {row['rate_error']:>8.2g}")
+    names = list(coded[0]["errors"])
+    print(f"\n{'casq:rate=':>19} " + "".join(f"{name:>12}" for name in names))
+    for row in coded:
+        print(f"{row['rate']:>19} " + "".join(f"{row['errors'][name]:>12.3g}" for name in names))
+    print(f"{'bits of the basis':>19} " + "".join(f"{basis_bits(name, 400) if name in AXES else 0:>12.3f}" for name in names))
 
 
 if __name__ == "__main__":

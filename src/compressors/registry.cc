@@ -59,8 +59,6 @@ THINWIRE_ROWS(THINWIRE_DECLARE)
 
 namespace {
 
-bool remembers(const Compressor& compressor) { return compressor.make_memory({"any", {1}}) != nullptr; }
-
 MadeCompressor with_defaults(const Row& row) { return row.make(SpecValues({row.info.name, {}}, row.info), nullptr); }
 
 // Why `compressor` cannot carry what `sender` sends; empty if it can.
@@ -69,8 +67,8 @@ std::string refusal(const Row& sender, const Compressor& compressor) {
     return "it works on whole " + std::string(name_of(compressor.unit())) + "s, and a stage is handed single elements";
   if (compressor.remembers_elements()) return "it remembers something of every element, and a stage is handed others in every step";
   if (compressor.residual_decay() != 1) return "residuals are those of what comes before it, and do not decay";
-  if (sender.sends == Sends::kPassingElements && remembers(compressor))
-    return "it remembers something of every parameter, and what it would be handed means something else in every step";
+  if (sender.sends == Sends::kPassingElements && compressor.needs_preparation(0))
+    return "it learns from whole parameters, and what it would be handed means something else after some steps";
   return "";
 }
 

@@ -86,7 +86,7 @@ TEST(Registry, RefusalsNameWhatWasGivenAndWhatIsAllowed) {
   expect_refused("none:bits=2", {"none", "'bits'", "no parameters"});
   expect_refused("none/casq", {"none", "casq", "no further stage"});
   expect_refused("gradiveq/casq",
-                 {"gradiveq", "casq", "remembers",
+                 {"gradiveq", "casq", "whole parameters",
                   "followed by none, alq, amq, bf16, bmucsc, demo, dorefa, eden, efsign, "
                    "fp16, fp8, int, mucsc, mxfp4, natural, nuqsgd, onebit, qsgd"});
   expect_refused("s2:mode=exact/gradiveq:refresh=every", {"s2", "gradiveq", "whole parameters", "single elements"});

@@ -11,7 +11,8 @@ namespace {
 constexpr const char* kCycle = "learn=1,lag=0,use=3,smallest=16,slice=9,axis=kernel,";
 constexpr const char* kSpecs[] = {"dims=2", "dims=2,feedback=on", "rate=3", "rate=3,feedback=on", "dims=2/qsgd:bits=4,reduce=gather",
                                   "refresh=every,dims=2", "refresh=every,dims=2,feedback=on",
-                                  "refresh=every,dims=2,feedback=on/qsgd:bits=4,reduce=sum"};
+                                  "refresh=every,dims=2,feedback=on/qsgd:bits=4,reduce=sum",
+                                  "ratio=1/casq:rate=1,reduce=scatter"};
 constexpr const char* kContents[] = {"normal", "zeros", "one_worker_zero", "outlier"};
 
 const Layout& layout() {

@@ -7,7 +7,8 @@ namespace {
 SpoiltGroup& group() {
   // Of gradiveq's parameters the victim is the owner; after two steps it learns one, has found one, and uses one.
   static const Layout layout({{"rate", {30, 20}}, {"casq", {20, 15}}, {"plain", {4}}, {"halves", {70}}, {"scattered", {33}}, {"learnt", {6, 5, 3, 3}},
-                              {"projecting", {6, 5, 3, 3}}, {"coded_found", {6, 5, 3, 3}}, {"coded", {6, 5, 3, 3}}, {"followed", {6, 5, 3, 3}}});
+                              {"projecting", {6, 5, 3, 3}}, {"coded_found", {6, 5, 3, 3}}, {"coded", {6, 5, 3, 3}}, {"followed", {6, 5, 3, 3}},
+                              {"carried", {6, 5, 3, 3}}});
   const std::string gradiveq = "gradiveq:smallest=16,slice=9,axis=kernel,";
   static SpoiltGroup instance(
       layout,
@@ -20,7 +21,8 @@ SpoiltGroup& group() {
                  {"projecting", gradiveq + "dims=2,learn=1,lag=5"},
                  {"coded_found", gradiveq + "rate=3,learn=1,lag=5,feedback=on"},
                  {"coded", gradiveq + "rate=3,learn=1,lag=0,feedback=on"},
-                 {"followed", gradiveq + "refresh=every,dims=1"}}},
+                 {"followed", gradiveq + "refresh=every,dims=1"},
+                 {"carried", gradiveq + "ratio=1,learn=1,lag=0/casq:rate=1"}}},
       2, 0);
   return instance;
 }

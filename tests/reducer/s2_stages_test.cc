@@ -110,9 +110,8 @@ INSTANTIATE_TEST_SUITE_P(
 // Whether pieces that are cut anywhere, and of which nothing lasts but what the sender keeps for the carrier, are enough for it.
 bool can_carry(const Row& sender, const Row& carrier) {
   const auto compressor = make_compressor(carrier.info.name).compressor;
-  const Parameter parameter{"p", {12, 5}};
   if (compressor->unit() != Unit::kElement || compressor->remembers_elements()) return false;
-  return sender.sends == Sends::kElements || !compressor->make_memory(parameter);
+  return sender.sends == Sends::kElements || !compressor->needs_preparation(0);
 }
 
 // What takes rows or slices of a parameter would cut packed rows where they must not be.

@@ -1,32 +1,22 @@
 #include "compressors/gradiveq/gradiveq.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "compressors/gradiveq/basis_agreement.h"
 #include "compressors/gradiveq/gradiveq_message.h"
 #include "compressors/gradiveq/staged_pieces.h"
 
 namespace thinwire {
-namespace {
-
-// Chunks are long, so that products are of large matrices.
-constexpr std::uint64_t kLongChunk = 4 * kChunkElements;
-
-}  // namespace
 
 Gradiveq::Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<const Compressor> next)
     : options_(options), flush_(flush), next_(std::move(next)) {}
 
-std::uint64_t Gradiveq::slice_elements(const Parameter& parameter) const {
-  std::uint64_t line = 1;
-  for (const Axis axis : axes_for(parameter, options_.axis))
-    line = std::lcm(line, static_cast<std::uint64_t>(Slices(parameter, axis, options_.slice).line()));
-  return std::max<std::uint64_t>(kLongChunk / line, 1) * line;
-}
+std::uint64_t Gradiveq::slice_elements(const Parameter& parameter) const { return piece_elements(parameter, options_); }
 
 std::unique_ptr<CompressorMemory> Gradiveq::make_memory(const Parameter& parameter) const {
-  return std::make_unique<GradiveqCycle>(parameter, options_, background_);
+  return std::make_unique<GradiveqCycle>(parameter, options_, next_.get(), background_);
+}
+
+void Gradiveq::plan_step(std::span<CompressorMemory*> memories) const {
+  if (next_) plan_carriers(*next_, memories);
 }
 
 Exchange Gradiveq::prepare(std::span<const ParameterView* const> parameters, Context& context) const {
@@ -59,6 +49,7 @@ Exchange Gradiveq::exchange(Work& work, Context& context) const {
     Exchange coefficients = next_->exchange(staged, context);
     co_await coefficients;
     if (context.any_non_finite) co_return;
+    message.stage_arrived(staged);
   }
   context.enter(Phase::kDecode);
   context.any_non_finite = !message.means_fit();

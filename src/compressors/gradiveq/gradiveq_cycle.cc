@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/bytes.h"
+#include "core/divide.h"
 #include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 constexpr const char* kSaved = "a saved state of gradiveq";
+// Pieces are long, so that products are of large matrices.
+constexpr std::uint64_t kLongPiece = 4 * kChunkElements;
 
 enum Contents : std::uint8_t { kHasBasis = 1, kHasMoments = 2, kHasFound = 4, kAll = 7 };
 
@@ -65,8 +69,35 @@ void save_basis(const Basis& basis, ByteWriter& writer) {
 
 }  // namespace
 
-GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background)
-    : parameter_(parameter), options_(options), background_(background) {}
+std::uint64_t piece_elements(const Parameter& parameter, const GradiveqOptions& options) {
+  std::uint64_t line = 1;
+  for (const Axis axis : axes_for(parameter, options.axis))
+    line = std::lcm(line, static_cast<std::uint64_t>(Slices(parameter, axis, options.slice).line()));
+  return std::max<std::uint64_t>(kLongPiece / line, 1) * line;
+}
+
+GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, const Compressor* stage, Background& background)
+    : CarryingMemory(nullptr), parameter_(parameter), options_(options), stage_(stage), background_(background) {
+  carriers_ = make_carriers();
+}
+
+// In whole chunks, whatever cut is taken, with all its components.
+std::uint64_t GradiveqCycle::most_coefficients_of_piece() const {
+  const auto elements = static_cast<std::size_t>(std::min(piece_elements(parameter_, options_), parameter_.elements()));
+  std::size_t most = 0;
+  for (const Axis axis : axes_for(parameter_, options_.axis)) most = std::max(most, slices(axis).count(elements) * slices(axis).entries());
+  return divided_up(most, kChunkElements) * kChunkElements;
+}
+
+std::uint64_t GradiveqCycle::first_coefficient(const Piece& piece) const {
+  return piece.first / piece_elements(parameter_, options_) * most_coefficients_of_piece();
+}
+
+std::unique_ptr<CompressorMemory> GradiveqCycle::make_carriers() const {
+  if (!stage_ || is_small()) return nullptr;
+  const std::uint64_t pieces = divided_up(parameter_.elements(), piece_elements(parameter_, options_));
+  return stage_->make_memory({parameter_.name, {static_cast<std::int64_t>(pieces * most_coefficients_of_piece())}});
+}
 
 const Basis* GradiveqCycle::basis(std::uint64_t step, int world_size) {
   if (!options_.schedule.uses(step) || !working_) return nullptr;
@@ -80,6 +111,7 @@ void GradiveqCycle::begin_learning(std::uint64_t step, bool is_owner, int world_
   if (is_small()) return;
   const bool begins = options_.schedule.position(step) == 0;
   forgets_ = begins;
+  if (begins) forget_carriers();
   if (!is_owner && (begins || !is_learning())) return;
   options_.size.world_size = world_size;
   seen_step_ = step;
@@ -99,6 +131,13 @@ const Basis* GradiveqCycle::found() {
 void GradiveqCycle::use(std::shared_ptr<const Basis> basis) {
   working_ = std::move(basis);
   forgets_ = true;
+  forget_carriers();
+}
+
+void GradiveqCycle::forget_carriers() {
+  if (!carriers_ || fresh_) return;
+  fresh_ = make_carriers();
+  fresh_->begin_step();
 }
 
 std::size_t GradiveqCycle::basis_numbers(const Basis& basis) {
@@ -166,12 +205,16 @@ std::shared_ptr<const Basis> GradiveqCycle::first_components(const Basis& basis,
 }
 
 void GradiveqCycle::begin_step() {
+  CarryingMemory::begin_step();
   working_ = committed_;
   seen_step_.reset();
   forgets_ = false;
+  fresh_ = nullptr;
 }
 
 void GradiveqCycle::commit_step() {
+  if (fresh_) carriers_ = std::move(fresh_);
+  CarryingMemory::commit_step();
   committed_ = working_;
   if (std::exchange(forgets_, false)) learned_ = nullptr;
   if (!seen_step_) return;
@@ -216,7 +259,8 @@ std::vector<std::byte> GradiveqCycle::save() const {
   if (finding) learned_->done.wait();
   const Basis* const found = finding && learned_->basis ? &*learned_->basis : nullptr;
   const bool learning = is_learning();
-  std::size_t bytes = 2 + (committed_ ? saved_bytes(*committed_) : 0) + (found ? sizeof(std::uint32_t) + saved_bytes(*found) : 0);
+  const std::vector<std::byte> carriers = save_carriers();
+  std::size_t bytes = 2 + carriers.size() + (committed_ ? saved_bytes(*committed_) : 0) + (found ? sizeof(std::uint32_t) + saved_bytes(*found) : 0);
   if (learning) {
     bytes += sizeof(std::uint32_t) + sizeof(float);
     for (const Moments& moments : learned_->moments) bytes += moments.saved_bytes();
@@ -235,6 +279,7 @@ std::vector<std::byte> GradiveqCycle::save() const {
     writer.write(learned_->steps);
     save_basis(*found, writer);
   }
+  writer.write_all(std::span<const std::byte>(carriers));
   return saved;
 }
 
@@ -277,7 +322,7 @@ void GradiveqCycle::load(std::span<const std::byte> saved) {
     done.set_value();
     learned->done = done.get_future().share();
   }
-  reader.expect_end();
+  load_carriers(reader);
   committed_ = std::move(basis);
   learned_ = std::move(learned);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compressors/gradiveq/principal_components.h"
+#include "compressors/shared/carrying_memory.h"
 #include "core/background.h"
 #include "core/work.h"
 
@@ -35,10 +36,15 @@ struct GradiveqOptions {
   std::uint64_t smallest = 4096;  // parameters of fewer elements travel uncompressed
 };
 
-class GradiveqCycle : public CompressorMemory {
+// Elements of a piece, the last one of a parameter apart.
+std::uint64_t piece_elements(const Parameter& parameter, const GradiveqOptions& options);
+
+// What carries coefficients, or with feedback values where there is no basis, may remember something of them, which is forgotten where what it
+// carries changes: with a cycle's first step, and with the first that uses its basis.
+class GradiveqCycle : public CarryingMemory {
  public:
-  // `background` outlives it.
-  GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, Background& background);
+  // stage: what carries the coefficients; null for none. It and `background` outlive this.
+  GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, const Compressor* stage, Background& background);
 
   // Null where the parameter travels uncompressed in this step.
   const Basis* basis(std::uint64_t step, int world_size);
@@ -62,6 +68,12 @@ class GradiveqCycle : public CompressorMemory {
   std::size_t basis_numbers(std::size_t dims, std::size_t entries) const { return numbers(dims, entries, options_.size.rate > 0); }
   static void write_basis(const Basis& basis, std::span<float> numbers);
   Slices slices(Axis axis) const { return Slices(parameter_, axis, options_.slice); }
+  // Of the stage in this step; null if it remembers nothing, or the parameter is not for it.
+  CompressorMemory* stage_memory() const { return fresh_ ? fresh_.get() : carriers(); }
+  // A parameter of few elements travels uncompressed in all steps.
+  bool is_small() const { return parameter_.elements() < options_.smallest; }
+  // Where a piece's coefficients begin among all of its parameter's: chunks that the stage cuts them into are whole, and other pieces' are others.
+  std::uint64_t first_coefficient(const Piece& piece) const;
 
   void begin_step() override;
   void commit_step() override;
@@ -82,14 +94,17 @@ class GradiveqCycle : public CompressorMemory {
   static std::size_t numbers(std::size_t dims, std::size_t entries, bool coded) { return dims * entries + entries + (coded ? 3 : 1) * dims; }
   void read_code(Basis& basis, std::span<const float> numbers) const;
   std::shared_ptr<const Basis> first_components(const Basis& basis, std::size_t count) const;
-  bool is_small() const { return parameter_.elements() < options_.smallest; }
   bool is_learning() const { return learned_ && !learned_->done.valid(); }
   void add_seen();
   void find_in_background();
   std::shared_ptr<Learned> fresh() const;
+  std::uint64_t most_coefficients_of_piece() const;
+  std::unique_ptr<CompressorMemory> make_carriers() const;
+  void forget_carriers();
 
   Parameter parameter_;
   GradiveqOptions options_;
+  const Compressor* stage_;
   Background& background_;
   std::shared_ptr<const Basis> committed_;
   std::shared_ptr<const Basis> working_;
@@ -103,6 +118,7 @@ class GradiveqCycle : public CompressorMemory {
   std::optional<std::uint64_t> seen_step_;
   std::vector<float> seen_;  // the aggregated gradient
   bool forgets_ = false;     // what was learnt is used, or of an earlier cycle
+  std::unique_ptr<CompressorMemory> fresh_;  // of the stage, where it begins anew in this step
 };
 
 }  // namespace thinwire

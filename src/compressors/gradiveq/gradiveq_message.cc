@@ -39,7 +39,7 @@ void GradiveqMessage::plan() {
     const Piece& piece = work_.pieces[i];
     const std::size_t elements = piece.elements();
     const Basis* const basis = cycle_of(piece).basis(piece.step, context_.world_size());
-    Part& part = parts_[i] = {basis, 0, elements};
+    Part& part = parts_[i] = {basis, terms_.staged && !cycle_of(piece).is_small() && (basis || work_.feedback), 0, elements};
     if (basis) {
       const std::size_t slices = basis->slices.count(elements);
       part.length = basis->dims * slices;
@@ -56,7 +56,8 @@ void GradiveqMessage::plan() {
     std::size_t& end = is_apart(part) ? apart : floats;
     part.begin = end;
     end += part.length;
-    pieces += is_staged(part) ? staged_pieces(part.length) : 0;
+    part.staged_begin = pieces;
+    pieces += part.staged = part.is_staged ? staged_pieces(part.length) : 0;
   }
   const std::size_t numbers = work_.feedback ? head_.numbers() : 0;
   const bool in_norms = floats == 0 && norms > 0;
@@ -66,6 +67,8 @@ void GradiveqMessage::plan() {
   norms_ = scratch.take<float>(norms + (in_norms ? numbers : 0));
   head_numbers_ = in_norms ? norms_.subspan(norms) : sums_.subspan(floats);
   staged_pieces_ = scratch.take<Piece>(pieces);
+  own_ = scratch.take<float>(work_.feedback && pieces > 0 ? apart : 0);
+  lost_ = scratch.take<float>(own_.size());
   const std::size_t threads = context_.threads().threads();
   values_ = scratch.take<float>(longest_ * threads);
   slices_ = scratch.take<float>(slices_size_ * threads);
@@ -151,16 +154,28 @@ void GradiveqMessage::round_coefficients() {
 }
 
 Work GradiveqMessage::stage_work() {
-  std::size_t next = 0;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (!is_staged(parts_[i])) continue;
+    const Part& part = parts_[i];
+    if (!part.is_staged) continue;
+    const Piece& piece = work_.pieces[i];
     const std::span<float> sent = sent_of(i);
     if (head_.is_skipped(i)) std::ranges::fill(sent, 0.0f);
-    const auto pieces = staged_pieces_.subspan(next, staged_pieces(sent.size()));
-    write_staged({.piece = work_.pieces[i], .begin = parts_[i].begin, .coefficients = sent}, context_.world_size(), pieces);
-    next += pieces.size();
+    write_staged({.piece = piece, .begin = part.begin, .coefficients = sent, .first = cycle_of(piece).first_coefficient(piece),
+                  .memory = cycle_of(piece).stage_memory(), .lost = lost_.empty() ? lost_ : lost_.subspan(part.begin, part.length)},
+                 context_.world_size(), staged_pieces_.subspan(part.staged_begin, part.staged));
   }
-  return staged_work(staged_pieces_, apart_.size(), false);
+  if (!own_.empty()) {
+    std::ranges::copy(apart_, own_.begin());
+    std::ranges::fill(lost_, 0.0f);
+  }
+  Work staged = staged_work(staged_pieces_, apart_.size(), work_.feedback);
+  if (work_.measured) {
+    staged.measured = true;
+    staged.report.energies = context_.scratch().take<double>(staged_pieces_.size());
+    staged.report.errors = context_.scratch().take<double>(staged_pieces_.size());
+    std::ranges::fill(staged.report.errors, 0.0);
+  }
+  return staged;
 }
 
 // --- decoding
@@ -212,7 +227,7 @@ void GradiveqMessage::commit_all() {
   for_each([&](std::size_t i, std::size_t thread) {
     if (head_.is_skipped(i)) return commit_unused(i);
     if (parts_[i].basis) return commit_projected(rooms, i, thread);
-    commit_values(i);
+    commit_values(rooms, i, thread);
   });
 }
 
@@ -221,15 +236,20 @@ void GradiveqMessage::commit_unused(std::size_t i) const {
   skip(piece);
   if (work_.measured) work_.report.energies[i] = 0;
   if (parts_[i].basis) return;
-  std::ranges::fill(sent_of(i), 0.0f);
+  std::ranges::fill(sent_of(i), 0.0f);  // a stage left a mean of zeros
   cycle_of(piece).learn(piece.first, sent_of(i));
 }
 
-void GradiveqMessage::commit_values(std::size_t i) const {
+void GradiveqMessage::commit_values(const CommitRooms& rooms, std::size_t i, std::size_t thread) const {
   const Piece& piece = work_.pieces[i];
   const std::span<float> mean = sent_of(i);
   kernels::multiply(mean, share(parts_[i]));
   cycle_of(piece).learn(piece.first, mean);
+  if (parts_[i].is_staged) {
+    const std::span<float> left = rooms.read(work_, i, thread).left;
+    kernels::add_scaled(left, own_coefficients(i), -1.0f);
+    return commit(work_, i, {left, mean});
+  }
   const float kept = kept_back(piece);
   if (!(kept > 0)) return commit_lossless(work_, i, mean);
   for (std::size_t e = 0; e < mean.size(); ++e) piece.next_residual[e] = kept * piece.residual[e];
@@ -247,26 +267,42 @@ double GradiveqMessage::own_error(std::size_t i, std::span<const float> values, 
   return kernels::squared_norm(decoded);
 }
 
+// This worker's own, as its levels or the stage's code say them.
+std::span<float> GradiveqMessage::own_coefficients(std::size_t i) const {
+  const Part& part = parts_[i];
+  if (is_coded(part)) return sent_of(i);
+  const auto own = own_.subspan(part.begin, part.length);
+  kernels::add_scaled(own, lost_.subspan(part.begin, part.length), -1.0f);
+  return own;
+}
+
+// What the stage loses of it lies in the space of the components, and adds up with what they lose.
+double GradiveqMessage::staged_error(std::size_t i) const {
+  const Part& part = parts_[i];
+  double error = 0;
+  for (std::size_t s = 0; s < part.staged; ++s) error += staged_report_.errors[part.staged_begin + s];
+  return error;
+}
+
 void GradiveqMessage::commit_projected(const CommitRooms& rooms, std::size_t i, std::size_t thread) const {
   const Part& part = parts_[i];
   const CommitRoom room = rooms.read(work_, i, thread);
-  const bool coded = is_coded(part);
+  const bool has_own = this->has_own(part);
   double error = 0;
-  if (coded) {
+  if (has_own) {
     if (!room.left.empty()) {
       const auto own = values_room(i, thread);
-      reconstruct(*part.basis, sent_of(i), 1, own, thread);
+      reconstruct(*part.basis, own_coefficients(i), 1, own, thread);
       kernels::add_scaled(room.left, own, -1.0f);
     }
-    decode_words(i, sent_of(i));
   } else if (work_.measured) {
-    error = own_error(i, room.left, thread);
+    error = own_error(i, room.left, thread) + staged_error(i);
   }
+  if (is_coded(part)) decode_words(i, sent_of(i));
   reconstruct(*part.basis, sent_of(i), share(part), room.mean, thread);
-  // Without a code the residual is what the mean lacks of this worker's values: sums lose nothing of the coefficients.
-  if (!coded && work_.feedback) kernels::add_scaled(room.left, room.mean, -1.0f);
+  if (!has_own && work_.feedback) kernels::add_scaled(room.left, room.mean, -1.0f);
   commit(work_, i, room);
-  if (!coded && work_.measured) work_.report.errors[i] = error;
+  if (!has_own && work_.measured) work_.report.errors[i] = error;
 }
 
 }  // namespace thinwire

@@ -14,14 +14,15 @@ namespace thinwire {
 struct CycleTerms {
   const Schedule& schedule;
   bool flush = false;   // residuals go out over the learning steps
-  bool staged = false;  // a further stage carries the coefficients
+  bool staged = false;  // a further stage carries the coefficients, and with feedback values without a basis
 };
 
 // The worker that learns the parameter's components, of which every worker gets them.
 int owner_of(const Parameter& parameter, int world_size);
 
 // What is summed as floats: of pieces without a basis the values, of others the coefficients, d rows of a column for each
-// slice, unless a stage or a code carries them. With feedback the head follows, or, where there are no such floats, the norms.
+// slice, unless a stage or a code carries them. With feedback a stage carries values, too: what it loses of them is not lost. With feedback the
+// head follows, or, where there are no such floats, the norms.
 class GradiveqMessage {
  public:
   GradiveqMessage(const CycleTerms& terms, Work& work, Context& context);
@@ -43,6 +44,7 @@ class GradiveqMessage {
   void round_coefficients();
   // What the next stage exchanges: the coefficients, whose mean takes their place.
   Work stage_work();
+  void stage_arrived(const Work& staged) { staged_report_ = staged.report; }
 
   // Once all rounds are over: whether all means are finite and can be stored.
   bool means_fit();
@@ -52,15 +54,18 @@ class GradiveqMessage {
  private:
   struct Part {
     const Basis* basis = nullptr;
+    bool is_staged = false;
     std::size_t begin = 0;
     std::size_t length = 0;
     std::size_t words_begin = 0, words = 0, norms_begin = 0, norms = 0;  // of a code
+    std::size_t staged_begin = 0, staged = 0;                            // pieces of a stage
   };
 
   bool is_coded(const Part& part) const { return part.basis && part.basis->code; }
-  bool is_staged(const Part& part) const { return part.basis && terms_.staged; }
-  bool is_apart(const Part& part) const { return is_staged(part) || is_coded(part); }
+  bool is_apart(const Part& part) const { return part.is_staged || is_coded(part); }
   bool wants_own_error() const { return work_.feedback || work_.measured; }
+  // Whether the residual is what this worker's own message lacks, and not the mean: sums lose nothing of the coefficients.
+  bool has_own(const Part& part) const { return is_coded(part) || (part.is_staged && work_.feedback); }
   std::span<float> sent_of(std::size_t i) const {
     return (is_apart(parts_[i]) ? apart_ : sums_).subspan(parts_[i].begin, parts_[i].length);
   }
@@ -73,7 +78,7 @@ class GradiveqMessage {
     return coefficients_.subspan(thread * most_coefficients_, parts_[i].length);
   }
   std::span<float> slices_room(std::size_t thread) const { return slices_.subspan(thread * slices_size_, slices_size_); }
-  float share(const Part& part) const { return is_staged(part) ? 1.0f : 1.0f / static_cast<float>(context_.world_size()); }
+  float share(const Part& part) const { return part.is_staged ? 1.0f : 1.0f / static_cast<float>(context_.world_size()); }
 
   void plan();
   bool read_head(std::span<const float> message);
@@ -83,12 +88,14 @@ class GradiveqMessage {
   void project(const Basis& basis, std::span<const float> values, std::span<float> sent, std::size_t thread) const;
   void reconstruct(const Basis& basis, std::span<float> sent, float share, std::span<float> values, std::size_t thread) const;
   void decode_words(std::size_t i, std::span<float> coefficients) const;
+  std::span<float> own_coefficients(std::size_t i) const;
+  double staged_error(std::size_t i) const;
   float kept_back(const Piece& piece) const;
   bool bound_fits(std::size_t i) const;
   bool mean_fits(std::size_t i, std::size_t thread) const;
   double own_error(std::size_t i, std::span<const float> values, std::size_t thread) const;
   void commit_unused(std::size_t i) const;
-  void commit_values(std::size_t i) const;
+  void commit_values(const CommitRooms& rooms, std::size_t i, std::size_t thread) const;
   void commit_projected(const CommitRooms& rooms, std::size_t i, std::size_t thread) const;
 
   template <class Body>
@@ -106,6 +113,8 @@ class GradiveqMessage {
   std::span<std::int32_t> words_;
   std::span<float> norms_;
   std::span<Piece> staged_pieces_;
+  std::span<float> own_, lost_;  // with feedback and a stage, as apart_: this worker's coefficients, and what the stage loses of them
+  Report staged_report_;         // where the error is measured
   std::span<float> head_numbers_;  // in sums_ or norms_; empty without feedback
   // Room for each thread: a piece that is projected, its coefficients where they are wanted, slices.
   std::span<float> values_, coefficients_, slices_;

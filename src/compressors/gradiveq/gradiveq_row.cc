@@ -1,3 +1,4 @@
+#include <cmath>
 #include <optional>
 
 #include "compressors/gradiveq/gradiveq.h"
@@ -35,7 +36,7 @@ MadeCompressor make_cycling(const SpecValues& values, MadeCompressor next) {
   options.axis = values.choice("axis") == "usual" ? Axis::kFilter : axis_of(values.choice("axis"));
   if (values.integer("slice") > 0) options.slice = static_cast<std::size_t>(values.integer("slice"));
   options.size = {.rate = rate_of(values, next != nullptr), .dims = static_cast<std::size_t>(values.integer("dims")),
-                  .energy = values.real("energy"), .ratio = values.real("ratio"), .uses = values.real("use")};
+                  .energy = values.real("energy"), .ratio = values.real("ratio"), .uses = values.real("use"), .sent = next ? 0.5 : 1};
   options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
   return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));
 }
@@ -44,6 +45,9 @@ MadeCompressor make_following(const SpecValues& values, MadeCompressor next) {
   if (values.real("rate") > 0 || values.real("energy") > 0)
     throw ArgumentError("compressor 'gradiveq': with refresh=every there are as many components as dims or ratio say; it takes no "
                         "rate= and no energy=. A stage can round its coefficients: gradiveq:refresh=every/bf16");
+  if (next && next->make_memory({"any", {1}}))
+    throw ArgumentError("compressor 'gradiveq': with refresh=every components are others in every step, and what carries their coefficients, "
+                        "remembering something of every parameter, would remember others'; such a stage may follow refresh=cycle");
   FollowOptions options;
   options.axis = axis_of(values.choice("axis")).value_or(options.axis);
   if (values.integer("slice") > 0) options.slice = static_cast<std::size_t>(values.integer("slice"));
@@ -100,12 +104,18 @@ Row gradiveq_row() {
   row.make = [](const SpecValues& values, MadeCompressor next) {
     return values.choice("refresh") == "every" ? make_following(values, std::move(next)) : make_cycling(values, std::move(next));
   };
-  row.claims = [](const SpecValues& /*values*/, Claims claims) {
+  row.claims = [](const SpecValues& values, Claims claims) {
     claims.remembers = true;  // components of earlier steps
+    claims.rounding = 5e-5;   // of products of as many terms as a slice has entries, one with what is kept and one with the mean
+    // A coefficient may be so many times as large as the entries of its slice, and what is lost of it comes back in all of them.
+    const auto slice = values.integer("slice") > 0 ? values.integer("slice") : 576;
+    if (values.choice("refresh") == "cycle") claims.spread = std::sqrt(static_cast<double>(slice));
     return claims;
   };
   row.trials.brief = "learn=1,lag=0,slice=48,ratio=4,smallest=16";
   row.trials.further = {
+      "learn=1,lag=0,use=4,slice=48,smallest=16,ratio=1,feedback=on/casq:rate=1.5,reduce=scatter",
+      "learn=1,lag=0,use=2,slice=48,smallest=16,ratio=2/casq:rate=2,feedback=off",
       "learn=1,lag=0,slice=48,smallest=16,rate=2",
       "learn=1,lag=0,slice=48,smallest=16,rate=1.5,feedback=on",
       "learn=1,lag=0,slice=48,smallest=16,rate=6,axis=auto,feedback=flush",

@@ -80,20 +80,20 @@ std::optional<Moments::Found> Moments::find(const BasisSize& size, bool competes
   basis.axis = axis_;
   basis.slices = slices_;
   const std::size_t slices = slices_.count(elements_);
-  std::size_t floats = 0;  // that a step sends
+  double floats = 0;  // that a step sends
   if (size.rate > 0) {
     std::optional<BitAllocation> allocation = bits(variances, size, competes);
     if (!allocation) return std::nullopt;
     basis.dims = allocation->widths.size();
     found.kept = 1 - allocation->error / total;
     basis.code.emplace(std::move(allocation->widths), std::move(allocation->steps), TransformCode::group_of(slices, elements_));
-    floats = basis.code->words(slices) + basis.code->norms(slices);
+    floats = static_cast<double>(basis.code->words(slices) + basis.code->norms(slices));
   } else {
     basis.dims = dims(variances, size, competes);
     found.kept = std::accumulate(variances.begin(), variances.begin() + static_cast<std::ptrdiff_t>(basis.dims), 0.0) / total;
-    floats = slices * basis.dims;
+    floats = size.sent * static_cast<double>(slices * basis.dims);
   }
-  if (size.uses * static_cast<double>(floats) + static_cast<double>(k * (basis.dims + 1)) >= size.uses * static_cast<double>(elements_))
+  if (size.uses * floats + static_cast<double>(k * (basis.dims + 1)) >= size.uses * static_cast<double>(elements_))
     return std::nullopt;
   basis.components.assign(covariance.begin(), covariance.begin() + static_cast<std::ptrdiff_t>(basis.dims * k));
   basis.mean = std::move(mean);

@@ -42,6 +42,7 @@ struct BasisSize {
   double energy = 0;
   double ratio = 16;
   double uses = 1;  // steps that a basis serves, over which its own length is spread
+  double sent = 1;  // floats that a coefficient takes, at most: a stage that carries them makes it less
 };
 
 // First and second moments of one way to cut a parameter.

@@ -16,7 +16,9 @@ void write_staged(const StagedCoefficients& staged, int world_size, std::span<Pi
     piece.parameter = staged.piece.parameter;
     piece.definition = staged.piece.definition;
     piece.step = staged.piece.step;
-    piece.first = piece.offset = staged.begin + first;
+    piece.first = staged.first + first;
+    piece.offset = staged.begin + first;
+    piece.memory = staged.memory;
     piece.owner = static_cast<std::uint32_t>((staged.piece.owner + i) % static_cast<std::size_t>(world_size));
     piece.random = staged.piece.random.from(staged.drawn + first);
     piece.gradient = staged.coefficients.subspan(first, count);

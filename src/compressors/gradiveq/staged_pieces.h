@@ -25,6 +25,8 @@ struct StagedCoefficients {
   const Piece& piece;
   std::uint64_t begin = 0;
   std::span<float> coefficients;
+  std::uint64_t first = 0;             // among the coefficients of its parameter, all of which are in no message
+  CompressorMemory* memory = nullptr;  // of the stage
   std::span<float> lost = {};
   std::uint64_t drawn = 0;  // how many random numbers the step has drawn for the piece before
 };

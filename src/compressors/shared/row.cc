@@ -12,7 +12,7 @@ Claims operator&(const Claims& sender, const Claims& carrier) {
   both.contractive = sender.contractive && carrier.contractive;
   both.on_average = sender.on_average || carrier.on_average;
   both.conserves = sender.conserves && carrier.conserves;
-  both.rounding = std::max(sender.rounding, carrier.rounding);
+  both.rounding = std::max(sender.rounding, sender.spread * carrier.rounding);
   both.smallest = std::max(sender.smallest, carrier.smallest);
   both.largest = std::min(sender.largest, carrier.largest);
   both.remembers = sender.remembers || carrier.remembers;

@@ -20,7 +20,7 @@ using MadeCompressor = std::unique_ptr<const Compressor>;
 enum class Sends : std::uint8_t {
   kNothing,          // no stage may follow
   kElements,         // elements, and a place for what the stage remembers of their parameter
-  kPassingElements,  // elements that mean something else in the next step: there is nothing to be remembered of them
+  kPassingElements,  // elements that mean something else after some steps: what the stage remembers is forgotten then, and nobody shows it a whole parameter
 };
 
 // What a spec claims. Tests prove it from outside, and need to know nothing else of a row. At first it is what the row's info says, and what
@@ -32,6 +32,7 @@ struct Claims {
   // With residuals, or without loss: the values of all workers are their mean, times the workers, and what is left in their residuals.
   bool conserves = true;
   double rounding = 1e-5;  // how far that may be off, as a share of the largest value: what sums round, no residual keeps
+  double spread = 1;       // what a stage rounds in sums, in what it is handed, is so many times as much in the values that this stands for
   // Gradients whose largest magnitude is beyond these may be lost or overflow.
   double smallest = 0, largest = std::numeric_limits<float>::max();
   bool remembers = false;  // a step without residuals depends on what earlier steps held
