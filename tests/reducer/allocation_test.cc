@@ -101,6 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Every, Allocation, ::testing::Values("none", "bf16:feed
                                                               "s2:mode=exact/casq:bits=2", "casq:rate=1", "casq:rate=0.5,reduce=scatter", "s2:mode=exact/casq:rate=1", "sparcml", "coordinates", "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0",
                                                               "gradiveq:rate=2,learn=1,lag=0,use=100,smallest=0,feedback=on",
                                                               "gradiveq:ratio=8,learn=1,lag=0,use=100,smallest=0/qsgd:bits=4,reduce=sum",
+                                                              "gradiveq:ratio=1,learn=1,lag=0,use=100,smallest=0/casq:rate=1",
                                                               "gradiveq:refresh=every,ratio=8,smallest=0",
                                                               "gradiveq:refresh=every,ratio=4,smallest=0,feedback=on/qsgd:bits=6,reduce=sum"));
 

@@ -77,26 +77,27 @@ std::uint64_t piece_elements(const Parameter& parameter, const GradiveqOptions& 
 }
 
 GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, const Compressor* stage, Background& background)
-    : CarryingMemory(nullptr), parameter_(parameter), options_(options), stage_(stage), background_(background) {
+    : CarryingMemory(nullptr), parameter_(parameter), options_(options), stage_(stage), background_(background),
+      piece_elements_(piece_elements(parameter, options)), piece_coefficients_(most_coefficients_of_piece()) {
   carriers_ = make_carriers();
 }
 
 // In whole chunks, whatever cut is taken, with all its components.
 std::uint64_t GradiveqCycle::most_coefficients_of_piece() const {
-  const auto elements = static_cast<std::size_t>(std::min(piece_elements(parameter_, options_), parameter_.elements()));
+  const auto elements = static_cast<std::size_t>(std::min(piece_elements_, parameter_.elements()));
   std::size_t most = 0;
   for (const Axis axis : axes_for(parameter_, options_.axis)) most = std::max(most, slices(axis).count(elements) * slices(axis).entries());
   return divided_up(most, kChunkElements) * kChunkElements;
 }
 
 std::uint64_t GradiveqCycle::first_coefficient(const Piece& piece) const {
-  return piece.first / piece_elements(parameter_, options_) * most_coefficients_of_piece();
+  return piece.first / piece_elements_ * piece_coefficients_;
 }
 
 std::unique_ptr<CompressorMemory> GradiveqCycle::make_carriers() const {
   if (!stage_ || is_small()) return nullptr;
-  const std::uint64_t pieces = divided_up(parameter_.elements(), piece_elements(parameter_, options_));
-  return stage_->make_memory({parameter_.name, {static_cast<std::int64_t>(pieces * most_coefficients_of_piece())}});
+  const std::uint64_t pieces = divided_up(parameter_.elements(), piece_elements_);
+  return stage_->make_memory({parameter_.name, {static_cast<std::int64_t>(pieces * piece_coefficients_)}});
 }
 
 const Basis* GradiveqCycle::basis(std::uint64_t step, int world_size) {

@@ -106,6 +106,7 @@ class GradiveqCycle : public CarryingMemory {
   GradiveqOptions options_;
   const Compressor* stage_;
   Background& background_;
+  std::uint64_t piece_elements_, piece_coefficients_;
   std::shared_ptr<const Basis> committed_;
   std::shared_ptr<const Basis> working_;
   // Of `of`, whose bits were divided for fewer workers, the components that have a level for more of them; null if none has.

@@ -104,15 +104,23 @@ void GradiveqMessage::encode() {
     if (const Basis* const basis = parts_[i].basis) {
       project(*basis, read(i, thread), sent, thread);
       if (basis->code) basis->code->measure(matrix_of(*basis, sent), basis->deviations, context_.world_size(), norms_of(i));
-      return;
+      return keep_own(parts_[i]);
     }
     const kernels::Opened opened = read_values(piece, work_, sent);
     head_.note(i, opened);
     if (work_.measured) work_.report.energies[i] = static_cast<double>(opened.sum.sum_squares);
     if (const float kept = kept_back(piece); kept > 0)
       for (std::size_t e = 0; e < sent.size(); ++e) sent[e] -= kept * piece.residual[e];
+    keep_own(parts_[i]);
   });
   if (!head_numbers_.empty()) head_.write(head_numbers_, 1.0f);
+}
+
+// Before the stage's mean takes its place.
+void GradiveqMessage::keep_own(const Part& part) const {
+  if (own_.empty() || !part.is_staged) return;
+  std::ranges::copy(apart_.subspan(part.begin, part.length), own_of(part).begin());
+  std::ranges::fill(lost_of(part), 0.0f);
 }
 
 void GradiveqMessage::project(const Basis& basis, std::span<const float> values, std::span<float> sent, std::size_t thread) const {
@@ -161,15 +169,11 @@ Work GradiveqMessage::stage_work() {
     const std::span<float> sent = sent_of(i);
     if (head_.is_skipped(i)) std::ranges::fill(sent, 0.0f);
     write_staged({.piece = piece, .begin = part.begin, .coefficients = sent, .first = cycle_of(piece).first_coefficient(piece),
-                  .memory = cycle_of(piece).stage_memory(), .lost = lost_.empty() ? lost_ : lost_.subspan(part.begin, part.length)},
+                  .memory = cycle_of(piece).stage_memory(), .lost = lost_of(part)},
                  context_.world_size(), staged_pieces_.subspan(part.staged_begin, part.staged));
   }
-  if (!own_.empty()) {
-    std::ranges::copy(apart_, own_.begin());
-    std::ranges::fill(lost_, 0.0f);
-  }
   Work staged = staged_work(staged_pieces_, apart_.size(), work_.feedback);
-  if (work_.measured) {
+  if (work_.measured && !work_.feedback) {  // else residuals tell
     staged.measured = true;
     staged.report.energies = context_.scratch().take<double>(staged_pieces_.size());
     staged.report.errors = context_.scratch().take<double>(staged_pieces_.size());
@@ -271,9 +275,8 @@ double GradiveqMessage::own_error(std::size_t i, std::span<const float> values, 
 std::span<float> GradiveqMessage::own_coefficients(std::size_t i) const {
   const Part& part = parts_[i];
   if (is_coded(part)) return sent_of(i);
-  const auto own = own_.subspan(part.begin, part.length);
-  kernels::add_scaled(own, lost_.subspan(part.begin, part.length), -1.0f);
-  return own;
+  kernels::add_scaled(own_of(part), lost_of(part), -1.0f);
+  return own_of(part);
 }
 
 // What the stage loses of it lies in the space of the components, and adds up with what they lose.

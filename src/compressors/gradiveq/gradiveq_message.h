@@ -69,6 +69,8 @@ class GradiveqMessage {
   std::span<float> sent_of(std::size_t i) const {
     return (is_apart(parts_[i]) ? apart_ : sums_).subspan(parts_[i].begin, parts_[i].length);
   }
+  std::span<float> own_of(const Part& part) const { return own_.subspan(part.begin, part.length); }
+  std::span<float> lost_of(const Part& part) const { return lost_.empty() ? lost_ : lost_.subspan(part.begin, part.length); }
   std::span<float> norms_of(std::size_t i) const { return norms_.subspan(parts_[i].norms_begin, parts_[i].norms); }
   std::span<std::int32_t> words_of(std::size_t i) const { return words_.subspan(parts_[i].words_begin, parts_[i].words); }
   std::span<float> values_room(std::size_t i, std::size_t thread) const {
@@ -84,6 +86,7 @@ class GradiveqMessage {
   bool read_head(std::span<const float> message);
   void take_room_for_coefficients();
   void begin_learning();
+  void keep_own(const Part& part) const;
   std::span<const float> read(std::size_t i, std::size_t thread);
   void project(const Basis& basis, std::span<const float> values, std::span<float> sent, std::size_t thread) const;
   void reconstruct(const Basis& basis, std::span<float> sent, float share, std::span<float> values, std::size_t thread) const;
@@ -114,7 +117,7 @@ class GradiveqMessage {
   std::span<float> norms_;
   std::span<Piece> staged_pieces_;
   std::span<float> own_, lost_;  // with feedback and a stage, as apart_: this worker's coefficients, and what the stage loses of them
-  Report staged_report_;         // where the error is measured
+  Report staged_report_;         // without feedback, where the error is measured
   std::span<float> head_numbers_;  // in sums_ or norms_; empty without feedback
   // Room for each thread: a piece that is projected, its coefficients where they are wanted, slices.
   std::span<float> values_, coefficients_, slices_;
