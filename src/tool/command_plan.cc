@@ -153,7 +153,9 @@ void print_for_people(const Compared& compared) {
                (row.off() >= 0 ? "+" : "") + per_cent(row.off())});
   table.print(std::cout);
   std::cout << "\nOff by " << per_cent(compared.median_off()) << " (median), " << per_cent(compared.worst_off()) << " at worst, over "
-            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers, " << number_text(1e9 * compared.sending_seconds) << " ns of the processor a byte.\n";
+            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers.\n";
+  for (const auto& [path, seconds] : compared.sending_seconds)
+    std::cout << "Through " << path << " a byte takes " << number_text(1e9 * seconds) << " ns of the processor.\n";
   if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out, of PyTorch's own hooks, of two levels, or of no link.\n";
 }
 

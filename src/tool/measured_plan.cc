@@ -42,17 +42,27 @@ const Json* alone_beside(const Json& rows, const Json& row) {
 
 double processor_seconds(const Json& row) { return row.value("processor_seconds", 0.0); }
 
-// Seconds a byte of the processor, DDP's own apart.
-std::optional<double> sending_in(const Json& rows) {
+// Seconds that a worker's plain sum had of the processor, DDP's own apart. Nothing where that is not known. MPI's workers look at their messages again and again
+// while they wait, so that their processor time says nothing.
+std::optional<double> sending_seconds_of(const Json& rows, const Json& row, double cores_of_worker) {
+  const Json* alone = alone_beside(rows, row);
+  const double seconds = row.at("seconds").get<double>(), wire = row.at("traffic_bytes").get<double>() / parse_rate(row.at("link").get<std::string>());
+  if (wire < seconds / 2) return cores_of_worker * std::max(0.0, seconds - (alone ? alone->at("seconds").get<double>() : 0));
+  if (!row.contains("processor_seconds")) return std::nullopt;
+  return std::max(0.0, processor_seconds(row) - (alone ? processor_seconds(*alone) : 0));
+}
+
+// Seconds a byte of the processor.
+std::optional<double> sending_in(const Json& rows, const std::string& path, double cores_of_worker) {
   std::optional<double> sending;
   std::tuple<double, double> best;  // the most elements, and of these the least time
   for (const Json& row : rows) {
-    if (row.at("path") != "DDP" || row.at("compressor") != kPlain || !row.contains("processor_seconds")) continue;
+    if (row.at("path") != path || row.at("compressor") != kPlain || row.at("link") == "none") continue;
+    const auto seconds = sending_seconds_of(rows, row, cores_of_worker);
     const std::tuple candidate(row.at("elements").get<double>(), -row.at("seconds").get<double>());
-    if (sending && candidate <= best) continue;
+    if (!seconds || (sending && candidate <= best)) continue;
     best = candidate;
-    const Json* alone = alone_beside(rows, row);
-    sending = std::max(0.0, processor_seconds(row) - (alone ? processor_seconds(*alone) : 0)) / row.at("traffic_bytes").get<double>();
+    sending = *seconds / row.at("traffic_bytes").get<double>();
   }
   return sending;
 }
@@ -107,16 +117,20 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
     PlanOptions options = given;
     options.workers = Json::parse(network["settings"].at("workers").get<std::string>()).get<int>();
     if (!options.cores) options.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    if (!options.sending_seconds) options.sending_seconds = sending_in(network["rows"]);
-    if (!options.sending_seconds) options.sending_seconds = measure_sending();
-    compared.sending_seconds = *options.sending_seconds;
     compared.cores = *options.cores;
+    const auto sending_of = [&](const std::string& path_of_row) {
+      const auto [known, is_new] = compared.sending_seconds.try_emplace(path_of_row);
+      if (!is_new) return known->second;
+      const auto found = given.sending_seconds ? given.sending_seconds : sending_in(network["rows"], path_of_row, 1.0 * *options.cores / options.workers);
+      return known->second = found ? *found : measure_sending();
+    };
     for (const Json& row : network["rows"]) {
-      const std::optional<PlanOptions> of_row = options_for(row, alone_beside(network["rows"], row), options);
+      std::optional<PlanOptions> of_row = options_for(row, alone_beside(network["rows"], row), options);
       if (!of_row) {
         ++compared.left_out;
         continue;
       }
+      of_row->sending_seconds = sending_of(row.at("path").get<std::string>());
       const std::string spec = of_row->specs.empty() ? kPlainSpec : of_row->specs.front();
       predicting(spec);
       const Plan plan = make_plan(*of_row, [](const std::string&) {});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct ComparedRow {
 };
 
 struct Compared {
-  double sending_seconds = 0;  // a byte
+  std::map<std::string, double> sending_seconds;  // a byte, by path
   int cores = 0;
   std::vector<ComparedRow> rows;
   std::size_t left_out = 0;  // what PyTorch's own hooks, two levels or links without a rate did
@@ -29,9 +30,10 @@ struct Compared {
   double worst_off() const;
 };
 
-// `path`: a network.json. Its workers were on one machine, which `options.cores` says how many cores it has, else this one's. What sending takes is, unless
-// `options` says it, what the longest plain sum through DDP took of the processor on the fastest link; where there is none, as measured here. Throws Error
-// for a file that cannot be read or is none of that kind. predicting: is told of each row before its codec is measured.
+// `path`: a network.json. Its workers were on one machine, which `options.cores` says how many cores it has, else this one's. What sending takes of the
+// processor is, unless `options` says it, what the longest plain sum of the same path says on the fastest link, what DDP does itself left out: where its bytes
+// take the link less than half of its time, all cores for all of it; else what it had of the processor; where neither is known, as measured here. Throws
+// Error for a file that cannot be read or is none of that kind. predicting: is told of each row before its codec is measured.
 Compared compare_with_measured(const std::string& path, const PlanOptions& options, const std::function<void(const std::string& spec)>& predicting);
 
 }  // namespace thinwire::tool

@@ -163,7 +163,8 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
     ]
     path = network_file(write, rows)
     result = succeed_in_json("plan", "--measured", path)
-    assert (result["sending_seconds_per_byte"], result["left_out"]) == (pytest.approx(5e-9), 5)
+    assert (result["sending_seconds_per_byte"]["DDP"], result["left_out"]) == (pytest.approx(5e-9), 5)
+    assert 1e-11 < result["sending_seconds_per_byte"]["MPI"] < 1e-7  # measured
     assert [(row["path"], row["compressor"], row["measured_seconds"]) for row in result["rows"]] == [
         (row["path"], row["compressor"], row["seconds"]) for row in rows[:5]]
     wires = [0.6 * HEADERS, 1.2 * HEADERS, 2.4 * HEADERS, 0.3 * HEADERS, 0.075 * HEADERS]
@@ -171,7 +172,7 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
     off = sorted(abs(row["predicted_seconds"] / row["measured_seconds"] - 1) for row in result["rows"])
     assert result["median_off"] == pytest.approx(off[2]) and result["worst_off"] == pytest.approx(off[-1])
     text = succeed("plan", "--measured", path, "--sending", "1us", "--cores", "3")
-    assert "3 cores for all workers, 1,000 ns of the processor a byte" in text and "5 rows are left out" in text
+    assert "3 cores for all workers" in text and "Through MPI a byte takes 1,000 ns of the processor" in text and "5 rows are left out" in text
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
 
 
@@ -180,8 +181,17 @@ def test_what_ddp_does_itself_is_predicted_too(write):  # noqa: F811
     rows = [measured_row(processor_seconds=0.006), measured_row(**alone), measured_row(**alone | {"link": "4mbit", "seconds": 0.4}),
             measured_row(path="MPI")]
     result = succeed_in_json("plan", "--measured", network_file(write, rows), "--cores", "8")
-    assert result["sending_seconds_per_byte"] == pytest.approx(5e-9)
+    assert result["sending_seconds_per_byte"]["DDP"] == pytest.approx(5e-9)
     assert [row["predicted_seconds"] for row in result["rows"]] == pytest.approx([0.5 + 0.6 * HEADERS, 0.6 * HEADERS], rel=0.05)
+
+
+def test_sending_is_what_plain_sums_take_that_the_link_does_not_bound(write):  # noqa: F811
+    fast = {"link": "800mbit", "traffic_bytes": 600_000}  # 6 ms on the wire
+    rows = [measured_row(path="MPI", seconds=0.03, processor_seconds=1, **fast), measured_row(path="MPI"),
+            measured_row(seconds=0.05, **fast), measured_row(compressor="(no exchange)", seconds=0.01, traffic_bytes=0, link="800mbit")]
+    result = succeed_in_json("plan", "--measured", network_file(write, rows), "--cores", "2")
+    assert result["sending_seconds_per_byte"] == pytest.approx({"MPI": 0.03 / 2 / 600_000, "DDP": 0.04 / 2 / 600_000})
+    assert result["rows"][0]["predicted_seconds"] == pytest.approx(0.03, rel=0.1)
 
 
 def test_measured_files_that_are_none(write, tmp_path):  # noqa: F811
