@@ -38,7 +38,7 @@ std::uint64_t sent(Workers& workers) {
 
 std::vector<std::string> rate_specs() {
   std::vector<std::string> all;
-  for (const std::string components : {"ratio=1", "ratio=4", "ratio=8,axis=auto"})
+  for (const std::string components : {"ratio=1,axis=filter", "ratio=4", "ratio=8,axis=auto"})
     for (const std::string reduce : {"gather", "scatter"}) all.push_back(cycle(components) + "/casq:rate=1,reduce=" + reduce);
   return all;
 }

@@ -29,11 +29,17 @@ double rate_of(const SpecValues& values, bool has_stage) {
   return rate;
 }
 
+// All components of whole filters are more numbers than a cycle saves.
+Axis usual_axis(const SpecValues& values) {
+  const bool keeps_all = values.real("ratio") == 1 && values.integer("dims") == 0 && values.real("energy") == 0 && values.real("rate") == 0;
+  return keeps_all ? Axis::kIn : Axis::kFilter;
+}
+
 MadeCompressor make_cycling(const SpecValues& values, MadeCompressor next) {
   GradiveqOptions options;
   options.schedule = {static_cast<std::uint64_t>(values.integer("learn")), static_cast<std::uint64_t>(values.integer("lag")),
                       static_cast<std::uint64_t>(values.integer("use"))};
-  options.axis = values.choice("axis") == "usual" ? Axis::kFilter : axis_of(values.choice("axis"));
+  options.axis = values.choice("axis") == "usual" ? usual_axis(values) : axis_of(values.choice("axis"));
   if (values.integer("slice") > 0) options.slice = static_cast<std::size_t>(values.integer("slice"));
   options.size = {.rate = rate_of(values, next != nullptr), .dims = static_cast<std::size_t>(values.integer("dims")),
                   .energy = values.real("energy"), .ratio = values.real("ratio"), .uses = values.real("use"), .sent = next ? 0.5 : 1};
@@ -89,7 +95,7 @@ Row gradiveq_row() {
       choice("axis", {"usual", "auto", "filter", "flat", "out", "in", "kernel", "square"},
              "along what a slice lies: whole filters, memory, output or input channels, kernels, or input "
              "channels and part of the kernel, so that slices are as many as their entries; auto: filter, in or "
-             "kernel, for each parameter what keeps most at equal cost; usual: filter, or square with refresh=every"),
+             "kernel, for each parameter what keeps most at equal cost; usual: filter, in with ratio=1, square with refresh=every"),
       choice("refresh", {"cycle", "every"},
              "every: components follow the gradient in every step, with no learning phase"),
       whole_number("probes", "0", 0, 4096,
