@@ -23,7 +23,8 @@ namespace {
 using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
 constexpr int kTrials = 2;     // of each division, of which the best counts
-constexpr std::array<std::uint64_t, 3> kDivisors = {1, 4, 10};  // of kBucketElements, into whole chunks: what a trial compares
+constexpr std::array<std::uint64_t, 3> kDivisors = {1, 4, 10};  // of kBucketElements, roughly: what a trial compares
+constexpr std::uint64_t kChunk = 32'768;                        // reducers share out parameters in chunks of so many elements
 
 // Everybody's largest, or sum.
 double agree(CollectiveKind kind, double mine, Communicator& communicator) {
@@ -147,7 +148,9 @@ class Measurement {
   // Fills in what options leave open: the divisions' lanes by what buckets cost, and the division by how long each takes.
   void divide() {
     std::vector<std::uint64_t> candidates;
-    for (const std::uint64_t divisor : kDivisors) candidates.push_back(kBucketElements / divisor);
+    // As many whole chunks for each worker, as shards are filled up to the longest.
+    const std::uint64_t shared = kChunk * static_cast<std::uint64_t>(lanes_[0]->world_size());
+    for (const std::uint64_t divisor : kDivisors) candidates.push_back((kBucketElements / divisor + shared - 1) / shared * shared);
     if (options_.bucket_elements) candidates = {*options_.bucket_elements};
     // Of divisions that come to the same, as of a short gradient, the first is enough.
     const auto same = [&](std::uint64_t a, std::uint64_t b) { return buckets(a).ends == buckets(b).ends; };
