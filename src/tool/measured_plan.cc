@@ -121,7 +121,7 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
     const auto sending_of = [&](const std::string& path_of_row) {
       const auto [known, is_new] = compared.sending_seconds.try_emplace(path_of_row);
       if (!is_new) return known->second;
-      const auto found = given.sending_seconds ? given.sending_seconds : sending_in(network["rows"], path_of_row, 1.0 * *options.cores / options.workers);
+      const auto found = given.sending_seconds ? given.sending_seconds : sending_in(network["rows"], path_of_row, static_cast<double>(*options.cores) / options.workers);
       return known->second = found ? *found : measure_sending();
     };
     for (const Json& row : network["rows"]) {

@@ -53,7 +53,7 @@ class SpoiltGroup {
     std::vector<Reduction> reductions;
     for (std::size_t rank = 0; rank < reducers_.size(); ++rank)
       reductions.push_back(reducers_[rank]->reduce(testing::parameters_of(victim().layout(), gradients_[rank])));
-    constexpr int kMostRounds = 30;
+    constexpr int kMostRounds = 30;  // unspoilt, the eleven parameters of fuzz_saved_state take 22 where bases come into use
     for (int rounds = 0; rounds <= kMostRounds; ++rounds) {
       const auto collectives = next(reductions);
       if (!collectives) return Outcome::kBroken;

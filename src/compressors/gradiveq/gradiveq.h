@@ -21,7 +21,7 @@
 // with casq:rate= behind it that is no worse in bits, as what is small costs little.
 //
 // Memory passes: encode reads the values once, decode writes the mean once, each with 2 n d flops; with feedback decode reads the
-// values once more, and with feedback and a code has 2 n d flops more, for this worker's own part.
+// values once more, and with feedback and a code or a stage has 2 n d flops more, for this worker's own part.
 #pragma once
 
 #include <memory>

@@ -290,9 +290,9 @@ double GradiveqMessage::staged_error(std::size_t i) const {
 void GradiveqMessage::commit_projected(const CommitRooms& rooms, std::size_t i, std::size_t thread) const {
   const Part& part = parts_[i];
   const CommitRoom room = rooms.read(work_, i, thread);
-  const bool has_own = this->has_own(part);
+  const bool by_own = has_own(part);
   double error = 0;
-  if (has_own) {
+  if (by_own) {
     if (!room.left.empty()) {
       const auto own = values_room(i, thread);
       reconstruct(*part.basis, own_coefficients(i), 1, own, thread);
@@ -303,9 +303,9 @@ void GradiveqMessage::commit_projected(const CommitRooms& rooms, std::size_t i, 
   }
   if (is_coded(part)) decode_words(i, sent_of(i));
   reconstruct(*part.basis, sent_of(i), share(part), room.mean, thread);
-  if (!has_own && work_.feedback) kernels::add_scaled(room.left, room.mean, -1.0f);
+  if (!by_own && work_.feedback) kernels::add_scaled(room.left, room.mean, -1.0f);
   commit(work_, i, room);
-  if (!has_own && work_.measured) work_.report.errors[i] = error;
+  if (!by_own && work_.measured) work_.report.errors[i] = error;
 }
 
 }  // namespace thinwire
