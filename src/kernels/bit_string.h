@@ -12,17 +12,14 @@ class BitAppender {
  public:
   explicit BitAppender(std::byte* bytes) : begin_(bytes), next_(bytes) {}
 
-  // The lowest `count` bits of word, at most 64, in which no others are set.
+  // The lowest `count` bits of word, at most 64, in which no others are set. Without branches, which chance would take.
   void append(std::uint64_t word, unsigned count) {
     held_ |= word << used_;
     std::memcpy(next_, &held_, sizeof held_);
-    if (used_ + count < 64) {
-      used_ += count;
-      return;
-    }
-    next_ += sizeof held_;
-    held_ = used_ == 0 ? 0 : word >> (64 - used_);
-    used_ = used_ + count - 64;
+    const unsigned used = used_ + count, full = used / 64;
+    next_ += full * sizeof held_;
+    held_ = full != 0 ? word >> 1 >> (63 - used_) : held_;
+    used_ = used % 64;
   }
   // Zeros up to `bits` in all, less than 64 of them.
   void pad_to(std::size_t bits) { append(0, static_cast<unsigned>(bits - this->bits())); }

@@ -70,11 +70,8 @@ HWY_INLINE BlockBits bit_plane(const ByteBlock& block, unsigned j) {
   const auto bit = hn::Set(Bytes(), static_cast<std::uint8_t>(1U << j));
   return block.bits_where([bit](ByteVector v) HWY_ATTR { return hn::TestBit(v, bit); });
 }
-// Which bytes are not zero; then one less each.
-HWY_INLINE BlockBits take_unary_plane(ByteBlock& block) {
-  const BlockBits plane = nonzero_bits(block);
-  for (ByteVector& v : block.vectors) v = hn::SaturatedSub(v, hn::Set(Bytes(), 1));
-  return plane;
+HWY_INLINE BlockBits bits_above(const ByteBlock& block, std::uint8_t limit) {
+  return block.bits_where([limit](ByteVector v) HWY_ATTR { return hn::Ne(hn::SaturatedSub(v, hn::Set(Bytes(), limit)), hn::Zero(Bytes())); });
 }
 
 constexpr Tag<float> kFloat{};

@@ -54,11 +54,13 @@ int cost_of(const Level* levels, unsigned magnitude) {
 }
 
 // The block's magnitude. A few outliers beside small levels would make all of them dear: then it is that of least cost.
-template <class Level>
-unsigned magnitude_of(const Level* levels, std::uint32_t count, std::uint32_t excess, std::uint32_t largest) {
+// has_above(least): whether some level is above `least`.
+template <class Level, class HasAbove>
+unsigned magnitude_of(const Level* levels, std::uint32_t count, std::uint32_t excess, const HasAbove& has_above) {
   if (excess == 0) return 0;
   unsigned best = mean_magnitude(excess, count);
-  if (best <= kUnitMagnitude || std::uint64_t{largest} * count < std::uint64_t{16} * excess) return best;
+  constexpr std::uint64_t kOutlier = 16;  // times the mean of q - 1
+  if (best <= kUnitMagnitude || !has_above(static_cast<std::uint32_t>((kOutlier * excess + count - 1) / count))) return best;
   int least = cost_of(levels, best);
   for (unsigned magnitude = best - 1; magnitude >= 1; --magnitude) {
     const int cost = cost_of(levels, magnitude);

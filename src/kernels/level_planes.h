@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/bit_string.h"
+
 namespace thinwire::kernels {
 
 constexpr std::size_t kLevelBlock = 128;
@@ -34,23 +36,18 @@ constexpr std::size_t level_blocks(std::size_t n) { return (n + kLevelBlock - 1)
 // Entry i of a block is bit i mod 64 of word i / 64.
 using BlockBits = std::array<std::uint64_t, 2>;
 
-// A plane's bits of the entries it is about, of each half of the block by itself, first entry lowest.
-struct PlaneString {
-  BlockBits bits;
-  std::array<std::uint8_t, 2> counts;
-};
-
 struct LevelBlock {
   BlockBits nonzero;
-  std::uint8_t count = 0;      // of levels that are not zero
+  std::uint8_t count = 0;  // of levels that are not zero
   std::uint8_t magnitude = 0;
-  std::uint8_t planes = 0;     // unary planes in use
 };
+// Of each entry of a block the number that is in unary, h, at most 255; 0 where the level is 0.
+using UnaryNumbers = std::array<std::uint8_t, kLevelBlock>;
 
-// What n floats become: one block and its planes for each level_blocks(n).
+// What n floats become: one block and its numbers for each level_blocks(n).
 struct SplitLevels {
   std::span<LevelBlock> blocks;
-  std::span<std::array<PlaneString, kUnaryPlanes>> unary;
+  std::span<UnaryNumbers> unary;  // of blocks whose magnitude is 0 they mean nothing
   std::span<std::byte> raw;    // raw_capacity(n) bytes. Of each block: signs (1 for negative) of its levels that are not zero, then
                                // for each low bit, least first, that bit of each of them; bit by bit without gaps
   std::span<std::byte> tails;  // tail_capacity(n) bytes
@@ -68,6 +65,15 @@ struct SplitTotals {
 // values. The step is from kLeastStep to kLargestStep.
 SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual);
 
+struct PlaneTotals {
+  std::size_t active = 0;  // blocks in which a bit is set: the first so many of `active`, afterwards
+  std::size_t set = 0;     // bits
+};
+// Appends plane `plane` of each of the active blocks. Before plane 0, asked[b] is which levels of block b are not zero; afterwards it is
+// which of them the plane says yes of.
+PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
+                        BitAppender& string);
+
 // What the decoder knows of a block.
 struct JoinedBlock {
   BlockBits nonzero;
@@ -76,10 +82,6 @@ struct JoinedBlock {
   std::uint8_t planes = 0;  // of unary that have a bit
 };
 
-struct PlaneTotals {
-  std::size_t active = 0;  // blocks in which a bit is set: the first so many of `active`, afterwards
-  std::size_t set = 0;     // bits
-};
 // Takes plane `plane` of each of the active blocks from a string of bits that begins at bit `position`, and may be read 16 bytes beyond
 // what they need.
 PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,

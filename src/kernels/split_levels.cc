@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 
 #include "kernels/bit_string.h"
 #include "kernels/level_magnitude.h"
@@ -23,99 +24,132 @@ namespace {
 
 constexpr std::int32_t kInfinityBits = 0x7F800000;
 constexpr float kRounding = 0.4F;
-constexpr int kLargestNarrowLevel = 127;  // signed bytes
+constexpr std::uint8_t kLargestNarrowLevel = 127;  // a bit of their bytes is the sign
+
+using UnsignedEighth = hn::Rebind<std::uint8_t, Tag<float>>;
 
 // Where split_levels() writes.
 struct SplitState {
   LevelBlock* block;
-  std::array<PlaneString, kUnaryPlanes>* unary;
+  UnaryNumbers* unary;
   BitAppender raw;
   std::byte* tail;
   float inverse, step;
 };
 
-HWY_INLINE PlaneString extract_string(const BlockBits& bits, const BlockBits& of) {
-  return {{extract(bits[0], of[0]), extract(bits[1], of[1])},
-          {static_cast<std::uint8_t>(count_ones(of[0])), static_cast<std::uint8_t>(count_ones(of[1]))}};
-}
-HWY_INLINE void append(BitAppender& raw, const PlaneString& string) {
-  raw.append(string.bits[0], string.counts[0]);
-  raw.append(string.bits[1], string.counts[1]);
+// How many steps a magnitude is; its whole part is the level.
+HWY_INLINE Vector<float> steps_of(Vector<float> magnitude, float inverse) {
+  return hn::Add(hn::Mul(magnitude, hn::Set(kFloat, inverse)), hn::Set(kFloat, kRounding));
 }
 
-// The levels of at most 127 of one block, in vectors.
+// Appends the bits of those entries.
+HWY_INLINE void append(BitAppender& string, const BlockBits& bits, const BlockBits& of) {
+  const unsigned low = count_ones(of[0]), high = count_ones(of[1]);
+  const std::uint64_t low_bits = extract(bits[0], of[0]), high_bits = extract(bits[1], of[1]);
+  if (low + high <= 64) {
+    string.append(low_bits | high_bits << low % 64, low + high);
+  } else {
+    string.append(low_bits, low);
+    string.append(high_bits, high);
+  }
+}
+
+// What the first n of a block's values leave; level_at(i) are the levels from entry i on.
+template <class LevelAt>
+HWY_INLINE void write_residual(const LevelAt& level_at, const float* values, std::size_t n, float offset, float step, float* residual) {
+  HWY_ALIGN float padded[kLevelBlock];
+  float* const to = n == kLevelBlock ? residual : padded;
+  for (std::size_t i = 0; i < kLevelBlock; i += kWidth<float>) {
+    const auto x = hn::LoadU(kFloat, values + i);
+    hn::StoreU(hn::Sub(x, decoded_of(hn::Or(hn::ConvertTo(kFloat, level_at(i)), signs_of(x)), offset, step)), kFloat, to + i);
+  }
+  if (n < kLevelBlock) std::copy_n(padded, n, residual);
+}
+
+// The levels of at most kLargestNarrowLevel of one block.
 class NarrowBlock {
  public:
   HWY_INLINE NarrowBlock(const float* values, float inverse) {
-    for (std::size_t i = 0; i < kFloatVectors; ++i) {
-      const auto x = hn::LoadU(kFloat, values + i * kWidth<float>);
-      const auto t = hn::Add(hn::Mul(hn::Abs(x), hn::Set(kFloat, inverse)), hn::Set(kFloat, kRounding));
-      hn::StoreU(hn::DemoteTo(Eighth(), hn::ConvertTo(kInt, hn::Or(t, signs_of(x)))), Eighth(), levels_ + i * kWidth<float>);
-    }
-    ByteBlock levels;
+    ByteBlock negative;
     for (std::size_t i = 0; i < kByteVectors; ++i) {
-      const auto level = hn::Load(SignedBytes(), levels_ + i * kByteLanes);
-      levels.vectors[i] = hn::BitCast(Bytes(), level);
-      high_.vectors[i] = hn::BitCast(Bytes(), hn::Abs(level));
+      const ByteVector with_signs = bytes_of(values + i * kByteLanes, inverse);
+      const auto sign = hn::Set(Bytes(), 0x80);
+      negative.vectors[i] = hn::And(with_signs, sign);
+      levels_.vectors[i] = hn::AndNot(sign, with_signs);
+      excess_.vectors[i] = hn::SaturatedSub(levels_.vectors[i], hn::Set(Bytes(), 1));
+      hn::Store(levels_.vectors[i], Bytes(), stored_ + i * kByteLanes);
     }
-    negative_ = levels.bits_where([](ByteVector v) HWY_ATTR {
-      return hn::RebindMask(Bytes(), hn::Lt(hn::BitCast(SignedBytes(), v), hn::Zero(SignedBytes())));
-    });
-    nonzero_ = nonzero_bits(high_);
-    for (std::size_t i = 0; i < kByteVectors; ++i) {
-      high_.vectors[i] = hn::SaturatedSub(high_.vectors[i], hn::Set(Bytes(), 1));
-      excess_ += sum_of(high_.vectors[i]);
-    }
+    negative_ = nonzero_bits(negative);
+    nonzero_ = nonzero_bits(levels_);
   }
 
   BlockBits nonzero() const { return nonzero_; }
   BlockBits negative() const { return negative_; }
-  std::uint32_t excess() const { return excess_; }
-  unsigned magnitude(std::uint32_t count, std::uint32_t largest) const { return magnitude_of(levels_, count, excess_, largest); }
-  std::uint32_t level(std::size_t i) const { return static_cast<std::uint32_t>(std::abs(int{levels_[i]})); }
+  std::uint32_t level(std::size_t i) const { return stored_[i]; }
 
-  // What is above the low bits of q - 1.
-  HWY_INLINE void split_at(unsigned low_bits) {
-    low_ = high_;
-    if (low_bits == 0) return;
-    const auto keep = hn::Set(Bytes(), static_cast<std::uint8_t>(0xFFU >> low_bits));
-    for (ByteVector& v : high_.vectors) {
-      if constexpr (kByteLanes == 1) {
-        v = hn::Set(Bytes(), static_cast<std::uint8_t>(hn::GetLane(v) >> low_bits));
-      } else {
-        const auto words = hn::BitCast(hn::Repartition<std::uint16_t, Bytes>(), v);
-        v = hn::And(hn::BitCast(Bytes(), hn::ShiftRightSame(words, static_cast<int>(low_bits))), keep);
-      }
-    }
-  }
-  HWY_INLINE BlockBits low_plane(unsigned j) const { return bit_plane(low_, j); }
-  HWY_INLINE BlockBits next_unary_plane() { return take_unary_plane(high_); }
-
-  HWY_INLINE void leave_residual(const float* values, std::size_t n, float offset, float step, float* residual) const {
-    HWY_ALIGN float left[kLevelBlock];
-    float* const out = n == kLevelBlock ? residual : left;
-    for (std::size_t i = 0; i < kFloatVectors; ++i) {
-      const auto x = hn::LoadU(kFloat, values + i * kWidth<float>);
-      const auto level = hn::ConvertTo(kFloat, hn::PromoteTo(kInt, hn::LoadU(Eighth(), levels_ + i * kWidth<float>)));
-      hn::StoreU(hn::Sub(x, decoded_of(level, offset, step)), kFloat, out + i * kWidth<float>);
-    }
-    if (n < kLevelBlock) std::copy_n(left, n, residual);
-  }
-
- private:
-  static HWY_INLINE std::uint32_t sum_of(ByteVector v) {
+  HWY_INLINE std::uint32_t excess() const {
     if constexpr (kByteLanes < 8) {
-      return hn::GetLane(v);
+      return std::accumulate(stored_, stored_ + kLevelBlock, 0U, [](std::uint32_t sum, std::uint8_t level) { return sum + level - (level > 0 ? 1 : 0); });
     } else {
-      const auto sums = hn::SumsOf8(v);
+      auto sums = hn::SumsOf8(excess_.vectors[0]);
+      for (std::size_t i = 1; i < kByteVectors; ++i) sums = hn::Add(sums, hn::SumsOf8(excess_.vectors[i]));
       return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(hn::DFromV<decltype(sums)>(), sums)));
     }
   }
+  HWY_INLINE unsigned magnitude(std::uint32_t count, std::uint32_t excess) const {
+    return magnitude_of(stored_, count, excess, [&](std::uint32_t least) HWY_ATTR {
+      return least <= kLargestNarrowLevel && any(bits_above(levels_, static_cast<std::uint8_t>(least)));
+    });
+  }
 
-  HWY_ALIGN std::int8_t levels_[kLevelBlock];
-  ByteBlock low_, high_;
+  // Of q - 1 what is above the low bits.
+  HWY_INLINE void write_unary(unsigned low_bits, std::uint8_t* numbers) const {
+    const auto keep = hn::Set(Bytes(), static_cast<std::uint8_t>(0xFFU >> low_bits));
+    for (std::size_t i = 0; i < kByteVectors; ++i) {
+      const ByteVector v = excess_.vectors[i];
+      if constexpr (kByteLanes == 1) {
+        numbers[i] = static_cast<std::uint8_t>(hn::GetLane(v) >> low_bits);
+      } else {
+        const auto words = hn::BitCast(hn::Repartition<std::uint16_t, Bytes>(), v);
+        hn::StoreU(hn::And(hn::BitCast(Bytes(), hn::ShiftRightSame(words, static_cast<int>(low_bits))), keep), Bytes(), numbers + i * kByteLanes);
+      }
+    }
+  }
+  HWY_INLINE BlockBits low_plane(unsigned j) const { return bit_plane(excess_, j); }
+
+  HWY_INLINE void leave_residual(const float* values, std::size_t n, float offset, float step, float* residual) const {
+    const auto level_at = [this](std::size_t i) HWY_ATTR { return hn::PromoteTo(kInt, hn::LoadU(UnsignedEighth(), stored_ + i)); };
+    write_residual(level_at, values, n, offset, step, residual);
+  }
+
+ private:
+  // Of as many values as a vector has bytes: the levels, and 128 for those below 0.
+  static HWY_INLINE ByteVector bytes_of(const float* values, float inverse) {
+    if constexpr (kByteLanes == 1) {
+      return hn::Set(Bytes(), static_cast<std::uint8_t>(hn::GetLane(byte_of(values, inverse))));
+    } else {
+      // Byte v of lane l is of value v * lanes + l. Bytes change places within each 16, then fours of them.
+      const auto low = hn::Or(byte_of(values, inverse), hn::ShiftLeft<8>(byte_of(values + kWidth<float>, inverse)));
+      const auto high = hn::Or(byte_of(values + 2 * kWidth<float>, inverse), hn::ShiftLeft<8>(byte_of(values + 3 * kWidth<float>, inverse)));
+      const auto mixed = hn::BitCast(Bytes(), hn::Or(low, hn::ShiftLeft<16>(high)));
+      HWY_ALIGN static constexpr std::uint8_t kTransposed[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+      const auto fours = hn::TableLookupBytes(mixed, hn::LoadDup128(Bytes(), kTransposed));
+      if constexpr (kByteLanes == 16) return fours;
+      HWY_ALIGN std::int32_t places[kWidth<float>];
+      constexpr std::size_t kSixteens = kByteLanes / 16;
+      for (std::size_t i = 0; i < kWidth<float>; ++i) places[i] = static_cast<std::int32_t>(i % kSixteens * 4 + i / kSixteens);
+      return hn::BitCast(Bytes(), hn::TableLookupLanes(hn::BitCast(kInt, fours), hn::SetTableIndices(kInt, places)));
+    }
+  }
+  static HWY_INLINE Vector<std::int32_t> byte_of(const float* values, float inverse) {
+    const auto x = hn::LoadU(kFloat, values);
+    const auto steps = hn::Min(steps_of(hn::Abs(x), inverse), hn::Set(kFloat, kLargestNarrowLevel));
+    return hn::Or(hn::ConvertTo(kInt, steps), hn::BitCast(kInt, hn::ShiftRight<24>(hn::BitCast(Tag<std::uint32_t>(), signs_of(x)))));
+  }
+
+  HWY_ALIGN std::uint8_t stored_[kLevelBlock];
+  ByteBlock levels_, excess_;
   BlockBits nonzero_, negative_;
-  std::uint32_t excess_ = 0;
 };
 
 // Levels of any size.
@@ -124,17 +158,19 @@ class WideBlock {
   HWY_INLINE WideBlock(const float* values, float inverse) {
     HWY_ALIGN std::int8_t signs[kLevelBlock];
     HWY_ALIGN std::uint8_t ones[kLevelBlock];
-    auto excess = hn::Zero(kInt);
+    auto excess = hn::Zero(kInt), largest = hn::Zero(kInt);
     for (std::size_t i = 0; i < kFloatVectors; ++i) {
       const auto x = hn::LoadU(kFloat, values + i * kWidth<float>);
-      const auto t = hn::Add(hn::Mul(hn::Abs(x), hn::Set(kFloat, inverse)), hn::Set(kFloat, kRounding));
-      const auto level = hn::ConvertTo(kInt, hn::Min(t, hn::Set(kFloat, static_cast<float>(kLargestLevel))));
+      const auto steps = hn::Min(steps_of(hn::Abs(x), inverse), hn::Set(kFloat, static_cast<float>(kLargestLevel)));
+      const auto level = hn::ConvertTo(kInt, steps);
       excess = hn::Add(excess, above_one(level));
+      largest = hn::Max(largest, level);
       hn::Store(level, kInt, levels_ + i * kWidth<float>);
       store_bytes(hn::Min(level, hn::Set(kInt, 1)), ones, i);
       store_bytes(hn::ShiftRight<31>(hn::BitCast(kInt, x)), signs, i);
     }
     excess_ = static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(kInt, excess)));
+    largest_ = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(kInt, largest)));
     nonzero_ = nonzero_bits(load_block(ones));
     negative_ = nonzero_bits(load_block(reinterpret_cast<const std::uint8_t*>(signs)));
   }
@@ -142,12 +178,14 @@ class WideBlock {
   BlockBits nonzero() const { return nonzero_; }
   BlockBits negative() const { return negative_; }
   std::uint32_t excess() const { return excess_; }
-  unsigned magnitude(std::uint32_t count, std::uint32_t largest) const { return magnitude_of(levels_, count, excess_, largest); }
+  unsigned magnitude(std::uint32_t count, std::uint32_t excess) const {
+    return magnitude_of(levels_, count, excess, [&](std::uint32_t least) { return largest_ > least; });
+  }
   std::uint32_t level(std::size_t i) const { return static_cast<std::uint32_t>(levels_[i]); }
 
-  // Bytes of q - 1 that low bits are taken from, and what is above them. Levels beyond all are exact, whatever their block's magnitude.
-  HWY_INLINE void split_at(unsigned low_bits) {
-    HWY_ALIGN std::uint8_t bytes[4][kLevelBlock];
+  // Of q - 1 what is above the low bits, and bytes that these are taken from. Levels beyond all are exact, whatever their block's magnitude.
+  HWY_INLINE void write_unary(unsigned low_bits, std::uint8_t* numbers) {
+    HWY_ALIGN std::uint8_t bytes[3][kLevelBlock];
     for (std::size_t i = 0; i < kFloatVectors; ++i) {
       const auto level = hn::Load(kInt, levels_ + i * kWidth<float>);
       const auto beyond = hn::Gt(level, hn::Set(kInt, static_cast<std::int32_t>(kLargestLevel - 1)));
@@ -157,22 +195,15 @@ class WideBlock {
       store_bytes(hn::And(excess, byte), bytes[0], i);
       store_bytes(hn::And(hn::ShiftRight<8>(excess), byte), bytes[1], i);
       store_bytes(hn::ShiftRight<16>(excess), bytes[2], i);
-      store_bytes(hn::IfThenElse(beyond, byte, hn::Min(high, byte)), bytes[3], i);
+      store_bytes(hn::IfThenElse(beyond, byte, hn::Min(high, byte)), numbers, i);
     }
     for (std::size_t byte = 0; byte < std::size(low_); ++byte) low_[byte] = load_block(bytes[byte]);
-    high_ = load_block(bytes[3]);
   }
   HWY_INLINE BlockBits low_plane(unsigned j) const { return bit_plane(low_[j / 8], j % 8); }
-  HWY_INLINE BlockBits next_unary_plane() { return take_unary_plane(high_); }
 
   HWY_INLINE void leave_residual(const float* values, std::size_t n, float offset, float step, float* residual) const {
-    HWY_ALIGN float left[kLevelBlock];
-    for (std::size_t i = 0; i < kFloatVectors; ++i) {
-      const auto x = hn::LoadU(kFloat, values + i * kWidth<float>);
-      const auto level = hn::ConvertTo(kFloat, hn::Load(kInt, levels_ + i * kWidth<float>));
-      hn::Store(hn::Sub(x, decoded_of(hn::Or(level, signs_of(x)), offset, step)), kFloat, left + i * kWidth<float>);
-    }
-    std::copy_n(left, n, residual);
+    const auto level_at = [this](std::size_t i) HWY_ATTR { return hn::Load(kInt, levels_ + i); };
+    write_residual(level_at, values, n, offset, step, residual);
   }
 
  private:
@@ -187,9 +218,9 @@ class WideBlock {
   }
 
   HWY_ALIGN std::int32_t levels_[kLevelBlock];
-  ByteBlock low_[3], high_;
+  ByteBlock low_[3];
   BlockBits nonzero_, negative_;
-  std::uint32_t excess_;
+  std::uint32_t excess_, largest_;
 };
 
 template <class Block>
@@ -207,61 +238,52 @@ void write_tails(SplitState& state, const Block& block, const BlockBits& tails, 
   });
 }
 
-// Values of a block of which n are there and the others 0; residual may be null.
+// A block that has a level which is not zero: values of which n are there and the others 0; residual may be null.
 template <class Block>
-HWY_INLINE void write_block(SplitState& state, Block&& block, const float* values, std::size_t n, std::uint32_t largest, float* residual) {
+HWY_INLINE void write_block(SplitState& state, Block& block, const float* values, std::size_t n, float* residual) {
   const BlockBits nonzero = block.nonzero();
   const unsigned count = count_ones(nonzero[0]) + count_ones(nonzero[1]);
-  const unsigned magnitude = block.magnitude(count, largest - 1);
+  const unsigned magnitude = block.magnitude(count, block.excess());
   const unsigned low_bits = low_bits_of(magnitude);
-  LevelBlock& written = *state.block;
-  written = {nonzero, static_cast<std::uint8_t>(count), static_cast<std::uint8_t>(magnitude), 0};
-  block.split_at(low_bits);
-  append(state.raw, extract_string(block.negative(), nonzero));
-  for (unsigned j = 0; j < low_bits; ++j) append(state.raw, extract_string(block.low_plane(j), nonzero));
-
-  BlockBits tails = {};
-  if (magnitude > 0) {
-    BlockBits of = nonzero;
-    for (std::size_t l = 0; l < kUnaryPlanes && any(of); ++l) {
-      const BlockBits plane = block.next_unary_plane();
-      (*state.unary)[l] = extract_string(plane, of);
-      of = plane;
-      ++written.planes;
-    }
-    if (written.planes == kUnaryPlanes) tails = of;
-  }
+  state.block->nonzero = nonzero;
+  state.block->count = static_cast<std::uint8_t>(count);
+  state.block->magnitude = static_cast<std::uint8_t>(magnitude);
+  append(state.raw, block.negative(), nonzero);
   if (residual != nullptr) block.leave_residual(values, n, offset_of(magnitude), state.step, residual);
+  if (magnitude == 0) return;
+  block.write_unary(low_bits, state.unary->data());
+  for (unsigned j = 0; j < low_bits; ++j) append(state.raw, block.low_plane(j), nonzero);
+  const BlockBits tails = bits_above(load_block(state.unary->data()), kUnaryPlanes - 1);
   if (any(tails)) write_tails(state, block, tails, values, residual);
 }
 
-// The largest magnitude of a block, as bits.
-HWY_INLINE std::int32_t largest_bits(const float* values) {
+// The largest magnitude in each lane, as bits.
+HWY_INLINE Vector<std::int32_t> largest_bits(const float* values) {
   auto largest = hn::Zero(kInt);
-  for (std::size_t i = 0; i < kFloatVectors; ++i) {
-    const auto x = hn::LoadU(kFloat, values + i * kWidth<float>);
-    largest = hn::Max(largest, hn::BitCast(kInt, hn::Abs(x)));
-  }
-  return hn::GetLane(hn::MaxOfLanes(kInt, largest));
+  for (std::size_t i = 0; i < kFloatVectors; ++i)
+    largest = hn::Max(largest, hn::BitCast(kInt, hn::Abs(hn::LoadU(kFloat, values + i * kWidth<float>))));
+  return largest;
 }
 
-HWY_INLINE void split_block(SplitState& state, const float* values, std::size_t n, std::int32_t largest, float* residual) {
-  const float top = largest < kInfinityBits ? std::bit_cast<float>(largest) * state.inverse + kRounding : 0;
-  if (top < 1) {
+HWY_INLINE void split_block(SplitState& state, const float* values, std::size_t n, Vector<float> largest, float* residual) {
+  const auto most = steps_of(largest, state.inverse);
+  const auto reaches = [most](float level) HWY_ATTR { return !hn::AllFalse(kFloat, hn::Ge(most, hn::Set(kFloat, level))); };
+  if (!reaches(1)) {
     *state.block = {};
     if (residual != nullptr) std::copy_n(values, n, residual);
-  } else if (top < static_cast<float>(kLargestNarrowLevel + 1)) {
-    write_block(state, NarrowBlock(values, state.inverse), values, n, static_cast<std::uint32_t>(top), residual);
+  } else if (!reaches(kLargestNarrowLevel + 1)) {
+    const NarrowBlock narrow(values, state.inverse);
+    write_block(state, narrow, values, n, residual);
   } else {
-    write_block(state, WideBlock(values, state.inverse), values, n,
-                static_cast<std::uint32_t>(std::min(top, static_cast<float>(kLargestLevel))), residual);
+    WideBlock wide(values, state.inverse);
+    write_block(state, wide, values, n, residual);
   }
 }
 
 SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual) {
   SplitState state{out.blocks.data(), out.unary.data(), BitAppender(out.raw.data()), out.tails.data(), 1.0F / step, step};
   SplitTotals totals;
-  std::int32_t largest = 0;
+  auto largest = hn::Zero(kInt);
   for (std::size_t begin = 0; begin < values.size(); begin += kLevelBlock, ++state.block, ++state.unary) {
     const std::size_t n = std::min(kLevelBlock, values.size() - begin);
     const float* block = values.data() + begin;
@@ -273,15 +295,31 @@ SplitTotals split_levels(std::span<const float> values, float step, const SplitL
     } else {
       prefetch_block_beyond(block);
     }
-    const std::int32_t here = largest_bits(block);
-    largest = std::max(largest, here);
-    split_block(state, block, n, here, left);
+    const auto here = largest_bits(block);
+    largest = hn::Max(largest, here);
+    split_block(state, block, n, hn::BitCast(kFloat, here), left);
     totals.nonzero += state.block->count;
   }
   state.raw.finish();
   totals.raw_bits = state.raw.bits();
   totals.tail_bytes = static_cast<std::size_t>(state.tail - out.tails.data());
-  totals.finite = largest < kInfinityBits;
+  totals.finite = hn::GetLane(hn::MaxOfLanes(kInt, largest)) < kInfinityBits;
+  return totals;
+}
+
+PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
+                        BitAppender& string) {
+  BitAppender appender = string;  // kept in registers
+  PlaneTotals totals;
+  for (const std::uint16_t b : active) {
+    const BlockBits set = bits_above(load_block(unary[b].data()), static_cast<std::uint8_t>(plane));
+    append(appender, set, asked[b]);
+    asked[b] = set;
+    totals.set += count_ones(set[0]) + count_ones(set[1]);
+    active[totals.active] = b;
+    totals.active += any(set) ? 1 : 0;
+  }
+  string = appender;
   return totals;
 }
 
@@ -293,9 +331,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thinwire::kernels {
 HWY_EXPORT(split_levels);
+HWY_EXPORT(split_plane);
 
 SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual) {
   return HWY_DYNAMIC_DISPATCH(split_levels)(values, step, out, residual);
+}
+PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
+                        BitAppender& string) {
+  return HWY_DYNAMIC_DISPATCH(split_plane)(unary, asked, active, plane, string);
 }
 
 }  // namespace thinwire::kernels

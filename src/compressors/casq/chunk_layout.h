@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 
 #include "compressors/casq/coding_tables.h"
@@ -43,23 +44,24 @@ class PlaneRuns {
   std::size_t begin_bit() const { return begin_bit_; }
   std::size_t begin() const { return begin_; }
   std::size_t end() const { return end_; }
-  const CodingTable& table(const CodingTables& tables) const { return tables.bits[plane_ == 1 ? coding_.first : coding_.others]; }
+  std::size_t table_number() const { return plane_ == 1 ? coding_.first : coding_.others; }
+  const CodingTable& table(const CodingTables& tables) const { return tables.bits[table_number()]; }
 
  private:
   UnaryCoding coding_;
   std::size_t plane_ = 0, position_ = 0, begin_bit_ = 0, begin_ = 0, end_ = 0;
 };
 
-// The members of each group, of things that are numbered from 0, in order.
+// Numbers by group, in their order.
 template <std::size_t kGroups, std::size_t kMost>
 class Grouped {
  public:
-  // group(i) is below kGroups, or kGroups for what is left out.
+  // group(number) is below kGroups.
   template <class Group>
-  Grouped(std::size_t count, const Group& group) {
-    for (std::size_t i = 0; i < count; ++i) ++ends_[group(i)];
+  Grouped(std::span<const std::uint16_t> numbers, const Group& group) {
+    for (const std::uint16_t i : numbers) ++ends_[group(i)];
     for (std::size_t g = 1; g <= kGroups; ++g) ends_[g] = static_cast<std::uint16_t>(ends_[g] + ends_[g - 1]);
-    for (std::size_t i = count; i-- > 0;) members_[--ends_[group(i)]] = static_cast<std::uint16_t>(i);
+    for (const std::uint16_t i : numbers | std::views::reverse) members_[--ends_[group(i)]] = i;
   }
   std::span<std::uint16_t> operator[](std::size_t group) {
     return std::span(members_).subspan(ends_[group], static_cast<std::size_t>(ends_[group + 1] - ends_[group]));

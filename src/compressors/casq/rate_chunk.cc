@@ -75,20 +75,16 @@ double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
   code_block_classes();
   std::array<BitCounts, kBitProbabilities.size()> counts{};
   double bits = static_cast<double>(classes_.cost) / 256 + static_cast<double>(totals.raw_bits + 8 * totals.tail_bytes);
-  for (std::size_t b = 0; b < block_count_; ++b) {
-    const kernels::LevelBlock& block = blocks_[b];
+  for (const std::uint16_t b : used_blocks()) {
     const DensityCoding density = kDensityCodings[densities_[b]];
     if (densities_[b] == 1) bits += 7;
-    if (densities_[b] > 1) counts[density.table].add(density.inverted ? kLevelBlock - block.count : block.count, kLevelBlock);
-    const UnaryCoding unary = unary_coding(block.magnitude);
-    std::size_t asked = block.count;
-    for (std::size_t plane = 0; plane < block.planes; ++plane) {
-      const kernels::BlockBits& set = unary_[b][plane].bits;
-      const auto ones = static_cast<std::size_t>(std::popcount(set[0]) + std::popcount(set[1]));
-      counts[plane == 0 ? unary.first : unary.others].add(ones, asked);
-      asked = ones;
-    }
+    if (densities_[b] > 1) counts[density.table].add(density.inverted ? kLevelBlock - blocks_[b].count : blocks_[b].count, kLevelBlock);
   }
+  for_each_magnitude([&](std::size_t magnitude, std::span<std::uint16_t> members) {
+    split_planes(magnitude, members, coded_.data(), [&](const PlaneRuns& runs, std::size_t asked, std::size_t set) {
+      counts[runs.table_number()].add(set, asked);
+    });
+  });
   for (std::size_t t = 0; t < counts.size(); ++t) bits += counts[t].cost(kBitProbabilities[t] / 65536.0);
   return std::min(bits, 8.0 * static_cast<double>(most_code_bytes(values.size())));
 }
@@ -96,16 +92,26 @@ double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
 void ChunkEncoder::code_block_classes() {
   classes_.values = class_values_;
   code_classes(std::span(blocks_).first(block_count_), densities_, classes_);
+  used_count_ = 0;
+  for (std::size_t b = 0; b < block_count_; ++b) {
+    used_[used_count_] = static_cast<std::uint16_t>(b);
+    used_count_ += densities_[b] != 0 ? 1 : 0;
+  }
 }
 
 void ChunkEncoder::make_runs() {
   run_count_ = run_bytes_ = 0;
-  Grouped<kDensities, kBlocks> by_density(block_count_, [&](std::size_t b) { return densities_[b]; });
+  Grouped<kDensities, kBlocks> by_density(used_blocks(), [&](std::size_t b) { return densities_[b]; });
   for (std::size_t density = 1; density < kDensities; ++density) add_density_run(density, by_density[density]);
-  // Magnitude 0 says all: there are no planes.
-  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(block_count_, [&](std::size_t b) { return blocks_[b].magnitude; });
+  for_each_magnitude([this](std::size_t magnitude, std::span<std::uint16_t> members) { add_unary_runs(magnitude, members); });
+}
+
+// Magnitude 0 says all: there are no planes.
+template <class Visit>
+void ChunkEncoder::for_each_magnitude(const Visit& visit) {
+  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(used_blocks(), [&](std::size_t b) { return blocks_[b].magnitude; });
   for (std::size_t magnitude = 1; magnitude < kernels::kMagnitudes; ++magnitude)
-    if (!by_magnitude[magnitude].empty()) add_unary_runs(magnitude, by_magnitude[magnitude]);
+    if (!by_magnitude[magnitude].empty()) visit(magnitude, by_magnitude[magnitude]);
 }
 
 void ChunkEncoder::add_density_run(std::size_t density, std::span<const std::uint16_t> members) {
@@ -128,33 +134,33 @@ void ChunkEncoder::add_density_run(std::size_t density, std::span<const std::uin
   add_run(density_table(coding_tables(), density), begin, run_bytes_);
 }
 
-void ChunkEncoder::add_unary_runs(std::size_t magnitude, std::span<const std::uint16_t> members) {
+// Writes the planes of blocks of one magnitude; calls visit(runs, asked, set) after each, of so many bits of which so many are ones.
+template <class Visit>
+void ChunkEncoder::split_planes(std::size_t magnitude, std::span<std::uint16_t> members, std::uint8_t* string, const Visit& visit) {
   PlaneRuns runs(magnitude);
-  const std::size_t first_byte = run_bytes_, first_run = run_count_;
-  std::byte* const string = reinterpret_cast<std::byte*>(coded_.data() + first_byte);
-  std::size_t planes = 0;
-  for (const std::uint16_t b : members) planes = std::max<std::size_t>(planes, blocks_[b].planes);
-  kernels::BitAppender appender(string);
-  for (std::size_t plane = 0; plane < planes; ++plane) {
-    std::size_t bits = 0;
-    for (const std::uint16_t b : members) {
-      if (blocks_[b].planes <= plane) continue;
-      const kernels::PlaneString& of_block = unary_[b][plane];
-      bits += of_block.counts[0] + of_block.counts[1];
-    }
-    runs.next(bits);
+  kernels::BitAppender appender(reinterpret_cast<std::byte*>(string));
+  kernels::PlaneTotals totals{members.size(), 0};
+  for (const std::uint16_t b : members) {
+    asked_[b] = blocks_[b].nonzero;
+    totals.set += blocks_[b].count;
+  }
+  for (std::size_t plane = 0; plane < kernels::kUnaryPlanes && totals.set > 0; ++plane) {
+    const std::size_t asked = totals.set;
+    runs.next(asked);
     appender.pad_to(runs.begin_bit());
-    for (const std::uint16_t b : members) {
-      if (blocks_[b].planes <= plane) continue;
-      const kernels::PlaneString& of_block = unary_[b][plane];
-      appender.append(of_block.bits[0], of_block.counts[0]);
-      appender.append(of_block.bits[1], of_block.counts[1]);
-    }
-    runs_[run_count_++] = {&runs.table(coding_tables()), static_cast<std::uint32_t>(first_byte + runs.begin()),
-                           static_cast<std::uint32_t>(runs.end() - runs.begin()), 0};
+    totals = kernels::split_plane(unary_, asked_, members.first(totals.active), plane, appender);
+    visit(runs, asked, totals.set);
   }
   appender.finish();
-  run_bytes_ = first_byte + runs.end();
+}
+
+void ChunkEncoder::add_unary_runs(std::size_t magnitude, std::span<std::uint16_t> members) {
+  const std::size_t first_byte = run_bytes_, first_run = run_count_;
+  split_planes(magnitude, members, coded_.data() + first_byte, [&](const PlaneRuns& runs, std::size_t, std::size_t) {
+    run_bytes_ = first_byte + runs.end();
+    runs_[run_count_++] = {&runs.table(coding_tables()), static_cast<std::uint32_t>(first_byte + runs.begin()),
+                           static_cast<std::uint32_t>(runs.end() - runs.begin()), 0};
+  });
   for (std::size_t r = first_run; r < run_count_; ++r) move_escapes(runs_[r]);
 }
 
@@ -183,8 +189,9 @@ std::size_t ChunkEncoder::write_code(ChunkKind kind, const kernels::SplitTotals&
     encoder.put_run(even_bytes(), std::span(coded_).subspan(run.escapes_begin, run.escapes));
     encoder.put_run(*run.table, std::span(coded_).subspan(run.begin, run.count));
   }
-  for (std::size_t i = classes_.count; i-- > 0;)
-    encoder.put(i % kStates, class_table(tables, classes_.tables, class_values_[i].context), class_values_[i].value);
+  encoder.put_all(classes_.count, [&](std::size_t i) -> const CodingTable::Coding& {
+    return class_table(tables, classes_.tables, class_values_[i].context).codings[class_values_[i].value];
+  });
 
   const auto words = std::as_bytes(std::span(encoder.front(), words_end));
   const auto raw = std::span(raw_).first(raw_bytes).subspan(hidden_bytes);

@@ -62,9 +62,14 @@ class ChunkEncoder {
   kernels::SplitTotals split(std::span<const float> values, float step, std::span<float> residual);
   std::size_t write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code);
   void code_block_classes();
+  std::span<const std::uint16_t> used_blocks() const { return std::span(used_).first(used_count_); }
   void make_runs();
+  template <class Visit>
+  void for_each_magnitude(const Visit& visit);
   void add_density_run(std::size_t density, std::span<const std::uint16_t> members);
-  void add_unary_runs(std::size_t magnitude, std::span<const std::uint16_t> members);
+  void add_unary_runs(std::size_t magnitude, std::span<std::uint16_t> members);
+  template <class Visit>
+  void split_planes(std::size_t magnitude, std::span<std::uint16_t> members, std::uint8_t* string, const Visit& visit);
   void add_run(const CodingTable& table, std::size_t begin, std::size_t end);
   void move_escapes(Run& run);
   template <std::size_t kStates>
@@ -72,11 +77,14 @@ class ChunkEncoder {
 
   std::size_t block_count_;
   std::array<kernels::LevelBlock, kBlocks> blocks_;
-  std::array<std::array<kernels::PlaneString, kernels::kUnaryPlanes>, kBlocks> unary_;
+  std::array<kernels::UnaryNumbers, kBlocks> unary_;
+  std::array<kernels::BlockBits, kBlocks> asked_;  // what split_plane() goes on with
   std::array<std::byte, kernels::raw_capacity(kMostChunkElements)> raw_;
   std::array<std::byte, kernels::tail_capacity(kMostChunkElements)> tails_;
 
   std::array<std::uint8_t, kBlocks> densities_;
+  std::size_t used_count_;
+  std::array<std::uint16_t, kBlocks> used_;  // the blocks that are not all zero
   std::array<CodedClasses::Value, 2 * kBlocks> class_values_;
   CodedClasses classes_;
 
@@ -100,6 +108,7 @@ class ChunkDecoder {
   static constexpr std::size_t kBlocks = kMostChunkElements / kernels::kLevelBlock;
   static constexpr std::size_t kMostPlaneBytes = kMostChunkElements / 8;
 
+  std::span<const std::uint16_t> used_blocks() const { return std::span(used_).first(used_count_); }
   void read_exact(std::span<const std::byte> rest);
   template <std::size_t kStates>
   void read_levels(std::span<const std::byte> rest);
@@ -118,6 +127,8 @@ class ChunkDecoder {
   std::size_t n_, block_count_;
   std::array<kernels::JoinedBlock, kBlocks> blocks_;
   std::array<std::uint8_t, kBlocks> densities_;
+  std::size_t used_count_;
+  std::array<std::uint16_t, kBlocks> used_;  // the blocks that are not all zero
   std::array<std::uint8_t, kMostPlaneBytes * (1 + kernels::kUnaryPlanes) + 64> planes_;
   std::array<std::byte, most_code_bytes(kMostChunkElements) + kMostStates * sizeof(std::uint16_t) + kReadBeyond> code_;
   std::array<float, kMostChunkElements> exact_values_;

@@ -87,7 +87,7 @@ void ChunkDecoder::read_levels(std::span<const std::byte> rest) {
   RangeDecoder<kStates> decoder(states, words);
   read_classes(decoder, ClassTables::unpack(tables));
   read_densities(decoder);
-  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(block_count_, [&](std::size_t b) { return blocks_[b].magnitude; });
+  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(used_blocks(), [&](std::size_t b) { return blocks_[b].magnitude; });
   for (std::size_t magnitude = 1; magnitude < kernels::kMagnitudes; ++magnitude)
     if (!by_magnitude[magnitude].empty()) read_unary(decoder, magnitude, by_magnitude[magnitude]);
 
@@ -104,6 +104,7 @@ void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
   const CodingTables& tables = coding_tables();
   ClassContext context;
   std::size_t taken = 0;
+  used_count_ = 0;
   const auto take = [&](unsigned of) {
     const std::uint8_t value = decoder.take(taken++ % Decoder::kStateCount, class_table(tables, chosen, of));
     if (decoder.next() > end_) refuse("ends within its classes");
@@ -116,6 +117,7 @@ void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
     const std::uint8_t folded = take(context.after_others ? 1 : 0);
     context.after_others = folded != 0;
     if (folded == 0) continue;
+    used_[used_count_++] = static_cast<std::uint16_t>(b);
     densities_[b] = context.density = class_from(context.density, static_cast<std::uint8_t>(folded - 1), 1, kDensities - 1);
     block.magnitude = context.magnitude = class_from(context.magnitude, take(2), 0, kernels::kMagnitudes - 1);
   }
@@ -128,7 +130,7 @@ void ChunkDecoder::take_run(Decoder& decoder, const CodingTable& table, std::spa
 
 template <class Decoder>
 void ChunkDecoder::read_densities(Decoder& decoder) {
-  Grouped<kDensities, kBlocks> by_density(block_count_, [&](std::size_t b) { return densities_[b]; });
+  Grouped<kDensities, kBlocks> by_density(used_blocks(), [&](std::size_t b) { return densities_[b]; });
   for (std::size_t density = 1; density < kDensities; ++density) {
     const auto members = by_density[density];
     const auto values = std::span(planes_).first(members.size() * density_bytes(density));

@@ -1,26 +1,21 @@
 #include "compressors/shared/coding_table.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 namespace thinwire {
 namespace {
 
+// What a range coder needs to divide by a frequency with a product: x / f is x * ceil(2^64 / f) >> 64, of x below 2^32.
 CodingTable::Coding coding_of(std::uint32_t frequency, std::uint32_t begin) {
   if (frequency == 0) return {};
   CodingTable::Coding coding{};
   coding.limit = frequency << (31 - kFrequencyBits);
   coding.complement = static_cast<std::uint16_t>(kFrequencySum - frequency);
-  if (frequency == 1) {  // x / 1 by a product would need a bit more
-    coding.reciprocal = ~0U;
-    coding.bias = begin + kFrequencySum - 1;
-    return coding;
-  }
-  const auto bits = static_cast<unsigned>(std::bit_width(frequency - 1));
-  coding.reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << (bits + 31)) + frequency - 1) / frequency);
-  coding.shift = static_cast<std::uint16_t>(bits - 1);
-  coding.bias = begin;
+  // The reciprocal of 1 would need a bit more. This one makes x / 1 one less, which the bias makes good.
+  const std::uint64_t most = ~std::uint64_t{0};
+  coding.reciprocal = frequency == 1 ? most : most / frequency + 1;
+  coding.bias = static_cast<std::uint16_t>(frequency == 1 ? begin + kFrequencySum - 1 : begin);
   return coding;
 }
 

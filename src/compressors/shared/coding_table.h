@@ -13,9 +13,9 @@ constexpr std::uint8_t kEscape = 0xFF;
 
 struct CodingTable {
   struct Coding {
+    std::uint64_t reciprocal;
     std::uint32_t limit;  // a state from here on gives off 16 bits first; 0 for a value that the table lacks
-    std::uint32_t reciprocal, bias;
-    std::uint16_t complement, shift;
+    std::uint16_t bias, complement;
   };
   std::array<Coding, 256> codings;
   std::array<std::uint32_t, 256> ranges;             // frequency, and where the range begins << 16

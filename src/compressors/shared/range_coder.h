@@ -19,6 +19,12 @@ namespace thinwire {
 constexpr std::size_t kMostStates = 4;
 constexpr std::uint32_t kLeastState = 1U << 15;
 
+// The upper half of a product.
+constexpr std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>(Wide{a} * b >> 64);
+}
+
 // Writes words from the end of memory towards its front, where there is a word for each byte.
 template <std::size_t kStates>
 class RangeEncoder {
@@ -28,27 +34,34 @@ class RangeEncoder {
     for (std::size_t s = 0; s < kStates; ++s) states_[s] = 1U << 16 | hidden[s];
   }
 
-  void put(std::size_t state, const CodingTable& table, std::uint8_t value) { put(state, table.codings[value]); }
-
   void put_run(const CodingTable& table, std::span<const std::uint8_t> values) {
-    std::size_t i = values.size();
-    for (; i % kStates != 0; --i) put((i - 1) % kStates, table.codings[values[i - 1]]);
+    put_all(values.size(), [&](std::size_t i) -> const CodingTable::Coding& { return table.codings[values[i]]; });
+  }
+
+  // Values of several tables: the i-th of `count` as coding_of(i) says.
+  template <class CodingOf>
+  void put_all(std::size_t count, const CodingOf& coding_of) {
+    std::array<std::uint32_t, kStates> x = states_;  // kept in registers
+    std::uint16_t* next = next_;
+    std::size_t i = count - count % kStates;
+    for (std::size_t s = kStates; s > 0; --s)
+      if (i + s - 1 < count) put(x[s - 1], next, coding_of(i + s - 1));
     for (; i != 0; i -= kStates)
-      for (std::size_t s = kStates; s > 0; --s) put(s - 1, table.codings[values[i - kStates + s - 1]]);
+      for (std::size_t s = kStates; s > 0; --s) put(x[s - 1], next, coding_of(i - kStates + s - 1));
+    states_ = x;
+    next_ = next;
   }
 
   std::uint16_t* front() const { return next_; }
   const std::array<std::uint32_t, kStates>& states() const { return states_; }
 
  private:
-  void put(std::size_t state, const CodingTable::Coding& coding) {
-    std::uint32_t x = states_[state];
-    next_[-1] = static_cast<std::uint16_t>(x);
-    const bool full = x >= coding.limit;
-    next_ -= full ? 1 : 0;
-    x = full ? x >> 16 : x;
-    const auto quotient = static_cast<std::uint32_t>(std::uint64_t{x} * coding.reciprocal >> 32) >> coding.shift;
-    states_[state] = x + coding.bias + quotient * coding.complement;
+  static void put(std::uint32_t& state, std::uint16_t*& next, const CodingTable::Coding& coding) {
+    next[-1] = static_cast<std::uint16_t>(state);
+    const std::uint32_t full = state >= coding.limit ? 1 : 0;  // not a branch, which nothing would foretell
+    next -= full;
+    const std::uint32_t x = state >> 16 * full;
+    state = x + coding.bias + static_cast<std::uint32_t>(high_product(x, coding.reciprocal)) * coding.complement;
   }
 
   std::uint16_t* next_;
@@ -93,9 +106,9 @@ class RangeDecoder {
     const std::uint32_t x = (range & 0xFFFF) * (state >> kFrequencyBits) + place - (range >> 16);
     std::uint16_t word;
     std::memcpy(&word, next, sizeof word);
-    const bool low = x < kLeastState;
-    state = low ? x << 16 | word : x;
-    next += low ? sizeof word : 0;
+    const std::uint32_t low = x < kLeastState ? 1 : 0;  // not a branch, as above
+    state = x << 16 * low | (word & (0 - low));
+    next += low * sizeof word;
     return value;
   }
 
