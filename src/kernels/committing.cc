@@ -1,8 +1,11 @@
 #include "kernels/committing.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/committing.cc"
-#include "hwy/foreach_target.h"  // must come before the next three
+#include "hwy/foreach_target.h"  // must come before the next four
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/formats-inl.h"
 #include "kernels/groups-inl.h"
@@ -58,6 +61,29 @@ void commit_as(std::span<const float> mean, float factor, std::span<const float>
     for_each_group(mean.size(), committing, Column(mean), Column(left), Column(stored), Column(residual));
 }
 
+// to <- factor * from.
+HWY_INLINE void stream_scaled(std::span<const float> from, float factor, std::span<float> to) {
+  constexpr std::size_t kLine = 64 / sizeof(float);
+  const std::size_t beyond_line = reinterpret_cast<std::uintptr_t>(to.data()) / sizeof(float) % kLine;
+  const std::size_t ahead = std::min(to.size(), (kLine - beyond_line) % kLine), lines = (to.size() - ahead) / kLine;
+  const auto scale = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) to[i] = factor * from[i];
+  };
+  scale(0, ahead);
+  for (std::size_t begin = ahead; begin < ahead + lines * kLine; begin += kLine) {
+    prefetch_beyond<4096, 2>(from.data() + begin);
+    for (std::size_t i = begin; i < begin + kLine; i += kWidth<float>)
+      hn::Stream(hn::Mul(hn::Set(kFloat, factor), hn::LoadU(kFloat, from.data() + i)), kFloat, to.data() + i);
+  }
+  scale(ahead + lines * kLine, to.size());
+}
+void commit_past_caches(std::span<const float> mean, float factor, std::span<const float> left, std::span<float> stored,
+                        std::span<float> residual) {
+  stream_scaled(mean, factor, stored);
+  if (left.data() != residual.data()) stream_scaled(left, 1, residual);
+  hwy::FlushStream();
+}
+
 // Dispatch tables want functions, not templates.
 void commit(std::span<const float> mean, float factor, std::span<const float> left, std::span<float> stored,
             std::span<float> residual) {
@@ -81,12 +107,17 @@ HWY_AFTER_NAMESPACE();
 namespace thinwire::kernels {
 
 HWY_EXPORT(commit);
+HWY_EXPORT(commit_past_caches);
 HWY_EXPORT(commit_bf16);
 HWY_EXPORT(commit_fp16);
 
 void commit(std::span<const float> mean, float factor, std::span<const float> left, std::span<float> stored,
             std::span<float> residual) {
   HWY_DYNAMIC_DISPATCH(commit)(mean, factor, left, stored, residual);
+}
+void commit_past_caches(std::span<const float> mean, float factor, std::span<const float> left, std::span<float> stored,
+                        std::span<float> residual) {
+  HWY_DYNAMIC_DISPATCH(commit_past_caches)(mean, factor, left, stored, residual);
 }
 void commit_bf16(std::span<const float> mean, float factor, std::span<const float> left, std::span<std::uint16_t> stored,
                  std::span<float> residual) {

@@ -34,6 +34,24 @@ TEST_P(CommittingTest, FloatsAreMultipliedAndTheResidualIsWhatIsLeft) {
   }
 }
 
+TEST_P(CommittingTest, PastTheCachesIsTheSame) {
+  for (const float factor : kFactors) {
+    for_each_input(finite_contents, [factor](const Buffer<float>& mean) {
+      const std::size_t n = mean.span().size();
+      const std::vector<float> left = normal_values(n, 7);
+      Buffer<float> stored(n, 2), residual(n, 3), in_place(left, 1), without_residual(n, 1);
+      commit_past_caches(mean.span(), factor, left, stored.span(), residual.span());
+      expect_same_bits(stored.span(), plain_product(mean.span(), factor));
+      expect_same_bits(residual.span(), left);
+      commit_past_caches(mean.span(), factor, in_place.span(), stored.span(), in_place.span());
+      expect_same_bits(in_place.span(), left);
+      commit_past_caches(mean.span(), factor, {}, without_residual.span(), {});
+      expect_same_bits(without_residual.span(), stored.span());
+      for (const Buffer<float>* written : {&stored, &residual, &without_residual}) EXPECT_TRUE(written->untouched_before());
+    });
+  }
+}
+
 TEST_P(CommittingTest, FloatsStayWhereTheyAre) {
   for (const std::size_t n : kSizes) {
     const std::vector<float> mean = normal_values(n), left = normal_values(n, 7);

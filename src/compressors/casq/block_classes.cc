@@ -9,14 +9,15 @@ namespace thinwire::casq {
 namespace {
 
 constexpr std::size_t kMostValues = 2 * kernels::kMagnitudes;
-using Costs = std::array<std::uint16_t, kMostValues>;  // 1/256 bit
-using Counts = std::array<std::uint32_t, kMostValues>;
+// Sixteen bits each, of which processors multiply and add up many at once.
+using Costs = std::array<std::int16_t, kMostValues>;  // 1/256 bit
+using Counts = std::array<std::int16_t, kMostValues>;
 
 Costs costs_of(const CodingTable& table) {
   Costs costs;
   for (std::size_t value = 0; value < costs.size(); ++value) {
     const std::uint32_t frequency = std::max(1U, table.frequency(value));
-    costs[value] = static_cast<std::uint16_t>(std::lround(256 * (kFrequencyBits - std::log2(frequency))));
+    costs[value] = static_cast<std::int16_t>(std::lround(256 * (kFrequencyBits - std::log2(frequency))));
   }
   return costs;
 }
@@ -39,14 +40,14 @@ const AllCosts& all_costs() {
 
 // The table that codes these values at least cost, which is added to `cost`.
 std::uint8_t cheapest(std::span<const Costs> tables, const Counts& counts, std::uint64_t& cost) {
-  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  std::int32_t least = std::numeric_limits<std::int32_t>::max();
   std::size_t best = 0;
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    std::uint64_t sum = 0;
-    for (std::size_t value = 0; value < counts.size(); ++value) sum += std::uint64_t{counts[value]} * tables[t][value];
+    std::int32_t sum = 0;
+    for (std::size_t value = 0; value < counts.size(); ++value) sum += counts[value] * tables[t][value];
     if (sum < least) least = sum, best = t;
   }
-  cost += least;
+  cost += static_cast<std::uint64_t>(least);
   return static_cast<std::uint8_t>(best);
 }
 

@@ -30,6 +30,7 @@ CodingTable table_of(Frequencies frequencies, bool escapes) {
   for (std::size_t value = 0; value < frequencies.size(); ++value) {
     table.codings[value] = coding_of(frequencies[value], begin);
     table.ranges[value] = frequencies[value] | begin << 16;
+    if (escapes && (frequencies[value] == 0 || value == kEscape)) table.escaped.insert(static_cast<std::uint8_t>(value));
     std::fill_n(table.values.begin() + begin, frequencies[value], static_cast<std::uint8_t>(value));
     begin += frequencies[value];
   }

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/byte_sets.h"
+
 namespace thinwire {
 
 constexpr unsigned kFrequencyBits = 12;
@@ -20,7 +22,8 @@ struct CodingTable {
   std::array<Coding, 256> codings;
   std::array<std::uint32_t, 256> ranges;             // frequency, and where the range begins << 16
   std::array<std::uint8_t, kFrequencySum> values;    // whose range a place lies in
-  bool escapes;                                      // kEscape stands for the values that the table lacks
+  bool escapes;                                      // kEscape stands for the values that the table lacks,
+  kernels::ByteSet escaped;                          // and for itself: these
 
   std::uint32_t frequency(std::size_t value) const { return ranges[value] & 0xFFFF; }
 };

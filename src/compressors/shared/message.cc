@@ -15,8 +15,11 @@ std::span<std::uint16_t> halves_of(const GradientSpan& gradient) {
   return {reinterpret_cast<std::uint16_t*>(gradient.bytes.data()), gradient.size()};
 }
 
+// Work of so many elements leaves nothing in the caches for those who read its means.
+constexpr std::uint64_t kPastCaches = std::uint64_t{1} << 20;
+
 void store(std::span<const float> mean, float gradient_scale, std::span<const float> left, const GradientSpan& gradient,
-           std::span<float> residual) {
+           std::span<float> residual, bool past_caches = false) {
   const float factor = 1.0f / gradient_scale;
   switch (gradient.type) {
     case ElementType::kBfloat16:
@@ -25,12 +28,14 @@ void store(std::span<const float> mean, float gradient_scale, std::span<const fl
       return kernels::commit_fp16(mean, factor, left, halves_of(gradient), residual);
     default:
       if (factor == 1 && mean.data() == gradient.floats().data() && left.data() == residual.data()) return;
+      if (past_caches && mean.data() != gradient.floats().data())
+        return kernels::commit_past_caches(mean, factor, left, gradient.floats(), residual);
       return kernels::commit(mean, factor, left, gradient.floats(), residual);
   }
 }
 
 void store(const Work& work, const Piece& piece, std::span<const float> mean, std::span<const float> left) {
-  store(mean, work.gradient_scale, left, piece.gradient, piece.next_residual);
+  store(mean, work.gradient_scale, left, piece.gradient, piece.next_residual, work.elements >= kPastCaches);
 }
 
 }  // namespace

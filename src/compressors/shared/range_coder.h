@@ -118,14 +118,7 @@ class RangeDecoder {
 
 // Puts kEscape in the place of each of a run's values that the table lacks, and these behind one another. Returns how many they are.
 inline std::size_t take_out_escapes(const CodingTable& table, std::span<std::uint8_t> values, std::uint8_t* escaped) {
-  if (!table.escapes) return 0;
-  std::uint8_t* next = escaped;
-  for (std::uint8_t& value : values) {
-    if (table.frequency(value) != 0 && value != kEscape) continue;
-    *next++ = value;
-    value = kEscape;
-  }
-  return static_cast<std::size_t>(next - escaped);
+  return table.escapes ? kernels::take_out(values, table.escaped, kEscape, escaped) : 0;
 }
 
 // Takes a run with its escapes. False if that needs words beyond `end`; there must be kReadBeyond bytes behind it.
