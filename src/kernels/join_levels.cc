@@ -45,9 +45,10 @@ PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> a
   return totals;
 }
 
-JoinTotals count_joined(std::span<const JoinedBlock> blocks) {
+JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used) {
   JoinTotals totals;
-  for (const JoinedBlock& block : blocks) {
+  for (const std::uint16_t b : used) {
+    const JoinedBlock& block = blocks[b];
     totals.raw_bits += std::size_t{count_ones(block.nonzero[0]) + count_ones(block.nonzero[1])} * (1 + low_bits_of(block.magnitude));
     if (block.planes == kUnaryPlanes)
       totals.tails += count_ones(block.unary.back()[0]) + count_ones(block.unary.back()[1]);
@@ -227,36 +228,40 @@ HWY_INLINE void join_wide(const JoinedBlock& block, const BinaryPlanes& binary, 
 }
 
 template <class Operation>
-void join(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-          std::span<float> out) {
-  JoinState state{raw, 0, tails, step, weight};
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const JoinedBlock& block = blocks[b];
-    float* const to = out.data() + b * kLevelBlock;
-    const std::size_t n = std::min(kLevelBlock, out.size() - b * kLevelBlock);
-    if (!any(block.nonzero)) {
-      Operation::nothing(to, n);
-      continue;
-    }
-    if (n == kLevelBlock) prefetch_block_beyond(to);
-    const BinaryPlanes binary = binary_planes(block, state);
-    if (count_ones(block.nonzero[0]) + count_ones(block.nonzero[1]) <= kSparse) {
-      join_sparse<Operation>(block, binary, state, n, to);
-    } else if (block.planes == kUnaryPlanes || low_bits_of(block.magnitude) > kMostNarrowLowBits) {
-      join_wide<Operation>(block, binary, state, n, to);
-    } else {
-      join_narrow<Operation>(block, binary, state, n, to);
-    }
+HWY_INLINE void join_block(const JoinedBlock& block, JoinState& state, std::size_t n, float* out) {
+  const BinaryPlanes binary = binary_planes(block, state);
+  if (count_ones(block.nonzero[0]) + count_ones(block.nonzero[1]) <= kSparse) {
+    join_sparse<Operation>(block, binary, state, n, out);
+  } else if (block.planes == kUnaryPlanes || low_bits_of(block.magnitude) > kMostNarrowLowBits) {
+    join_wide<Operation>(block, binary, state, n, out);
+  } else {
+    join_narrow<Operation>(block, binary, state, n, out);
   }
 }
 
-void join_levels(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-                 std::span<float> out) {
-  join<StoreValues>(blocks, raw, tails, step, weight, out);
+template <class Operation>
+void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+          float step, float weight, std::span<float> out) {
+  constexpr std::size_t kAhead = 4;  // blocks, of those that are used
+  JoinState state{raw, 0, tails, step, weight};
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (i + kAhead < used.size()) prefetch_block(out.data() + used[i + kAhead] * kLevelBlock);
+    const std::size_t begin = used[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
+    Operation::nothing(out.data() + done, begin - done);
+    join_block<Operation>(blocks[used[i]], state, n, out.data() + begin);
+    done = begin + n;
+  }
+  Operation::nothing(out.data() + done, out.size() - done);
 }
-void join_levels_add(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-                     std::span<float> out) {
-  join<AddValues>(blocks, raw, tails, step, weight, out);
+
+void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+                 float step, float weight, std::span<float> out) {
+  join<StoreValues>(blocks, used, raw, tails, step, weight, out);
+}
+void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+                     float step, float weight, std::span<float> out) {
+  join<AddValues>(blocks, used, raw, tails, step, weight, out);
 }
 
 }  // namespace
@@ -275,14 +280,16 @@ PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> a
                        std::size_t position) {
   return HWY_DYNAMIC_DISPATCH(join_plane)(blocks, active, plane, bits, position);
 }
-JoinTotals count_joined(std::span<const JoinedBlock> blocks) { return HWY_DYNAMIC_DISPATCH(count_joined)(blocks); }
-void join_levels(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-                 std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(join_levels)(blocks, raw, tails, step, weight, out);
+JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used) {
+  return HWY_DYNAMIC_DISPATCH(count_joined)(blocks, used);
 }
-void join_levels_add(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-                     std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(join_levels_add)(blocks, raw, tails, step, weight, out);
+void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+                 float step, float weight, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(join_levels)(blocks, used, raw, tails, step, weight, out);
+}
+void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+                     float step, float weight, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(join_levels_add)(blocks, used, raw, tails, step, weight, out);
 }
 
 }  // namespace thinwire::kernels

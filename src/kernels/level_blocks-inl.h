@@ -96,10 +96,10 @@ HWY_INLINE void for_each_one(const BlockBits& bits, const Visit& visit) {
       visit(word * 64 + static_cast<std::size_t>(std::countr_zero(left)));
 }
 
-// Every line of what lies where a whole block's would, some blocks on.
-HWY_INLINE void prefetch_block_beyond(const float* block) {
+// Every line of a block, which may lie beyond its span.
+HWY_INLINE void prefetch_block(const float* block) {
   constexpr std::size_t kLine = 64 / sizeof(float);
-  for (std::size_t i = 0; i < kLevelBlock; i += kLine) prefetch_beyond(block + i);
+  for (std::size_t i = 0; i < kLevelBlock; i += kLine) prefetch_beyond<0, 3>(block + i);
 }
 
 }  // namespace

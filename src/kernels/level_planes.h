@@ -74,7 +74,7 @@ struct PlaneTotals {
 PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
                         BitAppender& string);
 
-// What the decoder knows of a block.
+// What the decoder knows of a block that has a level which is not zero.
 struct JoinedBlock {
   BlockBits nonzero;
   std::array<BlockBits, kUnaryPlanes> unary;
@@ -91,13 +91,14 @@ struct JoinTotals {
   std::size_t raw_bits = 0;
   std::size_t tails = 0;
 };
-JoinTotals count_joined(std::span<const JoinedBlock> blocks);
+JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used);
 
-// out[i] = weight * decoded value, or out[i] += weight * decoded value, of out.size() entries, beyond which no level is. raw has the
-// bits that count_joined() tells, and may be read 16 bytes beyond them; tails are as many as it tells, and their values finite.
-void join_levels(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-                 std::span<float> out);
-void join_levels_add(std::span<const JoinedBlock> blocks, const std::byte* raw, const std::byte* tails, float step, float weight,
-                     std::span<float> out);
+// out[i] = weight * decoded value, or out[i] += weight * decoded value, of out.size() entries, beyond which no level is. used: the numbers of
+// the blocks that are not all zero, rising. raw has the bits that count_joined() tells, and may be read 16 bytes beyond them; tails are as many
+// as it tells, and their values finite.
+void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+                 float step, float weight, std::span<float> out);
+void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+                     float step, float weight, std::span<float> out);
 
 }  // namespace thinwire::kernels

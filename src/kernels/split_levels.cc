@@ -293,7 +293,7 @@ SplitTotals split_levels(std::span<const float> values, float step, const SplitL
       std::fill(std::copy_n(block, n, padded), padded + kLevelBlock, 0.0F);
       block = padded;
     } else {
-      prefetch_block_beyond(block);
+      for (std::size_t i = 0; i < kLevelBlock; i += 64 / sizeof(float)) prefetch_beyond(block + i);
     }
     const auto here = largest_bits(block);
     largest = hn::Max(largest, here);

@@ -50,7 +50,7 @@ void ChunkDecoder::read(std::span<const std::byte> code, std::size_t n) {
   switch (kind) {
     case ChunkKind::kZeros:
       reader.expect_end();
-      std::fill_n(blocks_.begin(), block_count_, JoinedBlock{});
+      used_count_ = 0;
       return;
     case ChunkKind::kExact: return read_exact(rest);
     case ChunkKind::kOneState: return read_levels<1>(rest);
@@ -111,15 +111,13 @@ void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
     return value;
   };
   for (std::size_t b = 0; b < block_count_; ++b) {
-    JoinedBlock& block = blocks_[b];
-    block.nonzero = {};
-    block.magnitude = block.planes = densities_[b] = 0;
     const std::uint8_t folded = take(context.after_others ? 1 : 0);
     context.after_others = folded != 0;
     if (folded == 0) continue;
     used_[used_count_++] = static_cast<std::uint16_t>(b);
     densities_[b] = context.density = class_from(context.density, static_cast<std::uint8_t>(folded - 1), 1, kDensities - 1);
-    block.magnitude = context.magnitude = class_from(context.magnitude, take(2), 0, kernels::kMagnitudes - 1);
+    blocks_[b].planes = 0;
+    blocks_[b].magnitude = context.magnitude = class_from(context.magnitude, take(2), 0, kernels::kMagnitudes - 1);
   }
 }
 
@@ -141,6 +139,7 @@ void ChunkDecoder::read_densities(Decoder& decoder) {
       next += density_bytes(density);
     }
   }
+  if (used_count_ == 0 || used_[used_count_ - 1] != block_count_ - 1) return;
   const std::size_t in_last = n_ - (block_count_ - 1) * kernels::kLevelBlock;
   const BlockBits& last = blocks_[block_count_ - 1].nonzero;
   if (in_last < 64 ? last[0] >> in_last != 0 || last[1] != 0 : in_last < 128 && last[1] >> (in_last - 64) != 0)
@@ -161,7 +160,7 @@ void ChunkDecoder::read_unary(Decoder& decoder, std::size_t magnitude, std::span
 
 // What follows the words: signs and low bits, of which the states hid the first bytes, and tails.
 void ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> hidden) {
-  const kernels::JoinTotals totals = kernels::count_joined(std::span(blocks_).first(block_count_));
+  const kernels::JoinTotals totals = kernels::count_joined(blocks_, used_blocks());
   const std::size_t raw_bytes = (totals.raw_bits + 7) / 8, here = raw_bytes - std::min(raw_bytes, hidden.size());
   if (static_cast<std::size_t>(end_ - begin) < here) refuse("ends within its signs and low bits");
   std::byte* const raw = code_.data() + (begin - code_.data()) - hidden.size();
@@ -180,12 +179,12 @@ void ChunkDecoder::check_tails(std::size_t count, std::span<const std::byte> tai
 }
 
 void ChunkDecoder::store(float step, float weight, std::span<float> out) const {
-  if (!exact_) return kernels::join_levels(std::span(blocks_).first(block_count_), raw_, tails_, step, weight, out);
+  if (!exact_) return kernels::join_levels(blocks_, used_blocks(), raw_, tails_, step, weight, out);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = weight * exact_values_[i];
 }
 
 void ChunkDecoder::add(float step, float weight, std::span<float> out) const {
-  if (!exact_) return kernels::join_levels_add(std::span(blocks_).first(block_count_), raw_, tails_, step, weight, out);
+  if (!exact_) return kernels::join_levels_add(blocks_, used_blocks(), raw_, tails_, step, weight, out);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * exact_values_[i];
 }
 
