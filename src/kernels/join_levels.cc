@@ -97,11 +97,13 @@ HWY_INLINE BinaryPlanes binary_planes(const JoinedBlock& block, JoinState& state
 }
 
 struct StoreValues {
+  static constexpr bool kTouchesAll = true;
   static HWY_INLINE void nothing(float* out, std::size_t n) { std::fill_n(out, n, 0.0F); }
   static HWY_INLINE void one(float* out, float value) { *out = value; }
   static HWY_INLINE Vector<float> combine(const float*, Vector<float> value) { return value; }
 };
 struct AddValues {
+  static constexpr bool kTouchesAll = false;
   static HWY_INLINE void nothing(float*, std::size_t) {}
   static HWY_INLINE void one(float* out, float value) { *out += value; }
   static HWY_INLINE Vector<float> combine(const float* out, Vector<float> value) { return hn::Add(hn::LoadU(kFloat, out), value); }
@@ -242,11 +244,12 @@ HWY_INLINE void join_block(const JoinedBlock& block, JoinState& state, std::size
 template <class Operation>
 void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
           float step, float weight, std::span<float> out) {
-  constexpr std::size_t kAhead = 4;  // blocks, of those that are used
+  constexpr std::size_t kAhead = 4;  // blocks, of those that are touched
   JoinState state{raw, 0, tails, step, weight};
   std::size_t done = 0;
   for (std::size_t i = 0; i < used.size(); ++i) {
-    if (i + kAhead < used.size()) prefetch_block(out.data() + used[i + kAhead] * kLevelBlock);
+    if (Operation::kTouchesAll) prefetch_block(out.data(), (used[i] + kAhead) * kLevelBlock);
+    else if (i + kAhead < used.size()) prefetch_block(out.data(), used[i + kAhead] * kLevelBlock);
     const std::size_t begin = used[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
     Operation::nothing(out.data() + done, begin - done);
     join_block<Operation>(blocks[used[i]], state, n, out.data() + begin);

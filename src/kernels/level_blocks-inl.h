@@ -96,10 +96,10 @@ HWY_INLINE void for_each_one(const BlockBits& bits, const Visit& visit) {
       visit(word * 64 + static_cast<std::size_t>(std::countr_zero(left)));
 }
 
-// Every line of a block, which may lie beyond its span.
-HWY_INLINE void prefetch_block(const float* block) {
-  constexpr std::size_t kLine = 64 / sizeof(float);
-  for (std::size_t i = 0; i < kLevelBlock; i += kLine) prefetch_beyond<0, 3>(block + i);
+// Every line of the block that begins at so many values from `first` on, where there may be none.
+HWY_INLINE void prefetch_block(const float* first, std::size_t begin) {
+  const auto block = reinterpret_cast<std::uintptr_t>(first) + begin * sizeof(float);
+  for (std::size_t byte = 0; byte < kLevelBlock * sizeof(float); byte += 64) __builtin_prefetch(reinterpret_cast<const char*>(block + byte));
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ constexpr std::int32_t kInfinityBits = 0x7F800000;
 constexpr float kRounding = 0.4F;
 constexpr std::uint8_t kLargestNarrowLevel = 127;  // a bit of their bytes is the sign
 
+constexpr std::size_t kAhead = 4;  // blocks that are on their way from memory
+
 using UnsignedEighth = hn::Rebind<std::uint8_t, Tag<float>>;
 
 // Where split_levels() writes.
@@ -293,7 +295,7 @@ SplitTotals split_levels(std::span<const float> values, float step, const SplitL
       std::fill(std::copy_n(block, n, padded), padded + kLevelBlock, 0.0F);
       block = padded;
     } else {
-      for (std::size_t i = 0; i < kLevelBlock; i += 64 / sizeof(float)) prefetch_beyond(block + i);
+      prefetch_block(block, kAhead * kLevelBlock);
     }
     const auto here = largest_bits(block);
     largest = hn::Max(largest, here);
