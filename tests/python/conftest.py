@@ -16,9 +16,12 @@ NETWORKS = (
     "test_training_job", "test_language_job", "test_recommender_job", "test_network_bench", "test_auto_bench", "test_fsdp_bench", "test_pages",
 )
 
+# Files whose scripts import trainers, which one server imports for all.
+TRAINERS = ("test_trainers", "test_examples")
+
 # Of the others those that take longest, so that none is begun last.
 LONG = (
-    "test_torch_failures", "test_torch_hosts", "test_torch_fsdp", "test_torch_fsdp_steps", "test_examples", "test_trainers", "test_torch_fsdp_refusals",
+    "test_torch_failures", "test_torch_hosts", "test_torch_fsdp", "test_torch_fsdp_steps", "test_torch_fsdp_refusals",
     "test_allreduce", "test_torch_local_steps", "test_torch_local_steps_failures",
 )
 
@@ -26,7 +29,7 @@ LONG = (
 class FilesSideBySide(LoadFileScheduling):
     def _split_scope(self, nodeid):
         file = super()._split_scope(nodeid)
-        return "networks" if Path(file).stem in NETWORKS else file
+        return "networks" if Path(file).stem in NETWORKS else "trainers" if Path(file).stem in TRAINERS else file
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -38,5 +41,5 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
-    first = [*NETWORKS, *LONG]
+    first = [*NETWORKS, *TRAINERS, *LONG]
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))

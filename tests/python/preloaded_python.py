@@ -33,6 +33,7 @@ from pathlib import Path
 # What DDP, FSDP, their checkpoints and torchrun import.
 PRELOADED = ["torch._dynamo", "torch.distributed.nn", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict", "torch.distributed.run",
              "thinwire.torch"]
+TRAINERS = ["transformers", "accelerate", "pytorch_lightning"]  # for scripts that train with one of these; each takes seconds, too
 MOST_DESCRIPTORS = 32
 CLIENT = Path(__file__).with_name("preloaded_python_client.py")
 NAMESPACES = {"mnt": 0x00020000, "net": 0x40000000}  # their flags of setns()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from preloaded_python import preloaded_python
+from preloaded_python import TRAINERS, preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 500  # seconds of an example: its library is imported first, on a busy machine
@@ -17,9 +17,9 @@ LIMIT = 500  # seconds of an example: its library is imported first, on a busy m
 pytestmark = pytest.mark.timeout(3 * LIMIT)
 
 
-def torchrun(*arguments, workers=2):
+def torchrun(*arguments, workers=2, modules=()):
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    command = [preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
+    command = [preloaded_python(*modules), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -39,9 +39,10 @@ def torchrun(*arguments, workers=2):
 def test_an_example_trains_and_resumes(tmp_path, script, package, workers):
     pytest.importorskip(package)
     folder = tmp_path / "checkpoint"
-    first = torchrun(ROOT / "examples" / script, "--steps", 4, "--folder", folder)
+    modules = TRAINERS if package in TRAINERS else ()
+    first = torchrun(ROOT / "examples" / script, "--steps", 4, "--folder", folder, modules=modules)
     assert "saved step 4" in first and "resumes" not in first
-    second = torchrun(ROOT / "examples" / script, "--steps", 6, "--folder", folder, workers=workers)
+    second = torchrun(ROOT / "examples" / script, "--steps", 6, "--folder", folder, workers=workers, modules=modules)
     assert "rank 1 resumes at step 4" in second and "saved step 6" in second
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from thinwire.torch.group_communicator import GroupCommunicator, from_ordered_keys, ordered_keys
+from thinwire.torch.group_communicator import _PAIRS_FROM, GroupCommunicator, from_ordered_keys, ordered_keys
 from worker_pool import pool
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]
@@ -70,6 +70,15 @@ def check_movements(communicator):
         assert data.tolist() == [root] * 4
 
 
+def check_large_shards(elements):
+    """Gloo moves them between two workers at a time."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    shards = torch.stack([torch.arange(elements) % 251 + 10 * rank + r for r in ranks()]).to(torch.float32)
+    mine = perform("scatter", shards.flatten(), torch.empty(world_size * elements))
+    expected = torch.stack([torch.arange(elements) % 251 + 10 * r + rank for r in ranks()]).to(torch.float32)
+    assert torch.equal(mine.view(world_size, -1), expected)
+
+
 def check_nothing():
     for kind in ("sum", "max", "unite", "gather", "scatter", "broadcast"):
         dtype = torch.uint32 if kind == "unite" else torch.uint8
@@ -113,6 +122,12 @@ def check_subgroup():
 def test_collectives_combine_and_move_what_they_should(world_size, communicator):
     pool(world_size).run(check_combinations, communicator)
     pool(world_size).run(check_movements, communicator)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("elements", [_PAIRS_FROM // 4 - 1, _PAIRS_FROM // 4, _PAIRS_FROM])
+def test_large_shards_reach_whom_they_should(world_size, elements):
+    pool(world_size).run(check_large_shards, elements)
 
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from small_models import backward, batch, ddp, gradients
 from thinwire import PayloadError, PeerError, StateError
+from thinwire.torch import group_communicator
 from thinwire.torch.lanes import BucketJob
 from worker_pool import WorkerPool, pool
 
@@ -112,7 +113,9 @@ def fail_in_one_lane(bad_rank):
     return time.monotonic() - start
 
 
-def die_or_stop(bad_rank, how, spec):
+def die_or_stop(bad_rank, how, spec, in_pairs=False):
+    if in_pairs:
+        group_communicator._PAIRS_FROM = 0
     model, attachment = begin(spec)
     dist.barrier()
     if dist.get_rank() == bad_rank:
@@ -216,6 +219,16 @@ def test_a_worker_that_fails_in_one_lane_leaves_them_all(own_pool):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how, spec):
     own_pool.begin(die_or_stop, 1, how, spec)
+    expect_that_the_others_end(own_pool)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_so_does_one_that_large_shards_are_exchanged_with(own_pool, how):
+    own_pool.begin(die_or_stop, 1, how, SPECS[1], True)
+    expect_that_the_others_end(own_pool)
+
+
+def expect_that_the_others_end(own_pool):
     for rank in (0, 2):
         outcome, failure = own_pool.answer(rank, limit=60)
         assert failure is None, failure

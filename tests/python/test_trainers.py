@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from preloaded_python import TRAINERS as MODULES
 from preloaded_python import preloaded_python
 
 TRAINERS = {"transformers": "transformers", "lightning": "pytorch_lightning", "accelerate": "accelerate"}
@@ -23,7 +24,7 @@ def trainer(request):
 
 def train(trainer, folder, *arguments, workers=2):
     """What each training tells."""
-    python = preloaded_python("transformers", "accelerate", "pytorch_lightning")
+    python = preloaded_python(*MODULES)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", workers] if workers > 1 else []
     command = [python, *torchrun, SCRIPT, trainer, folder, *arguments]
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

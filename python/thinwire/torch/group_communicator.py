@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 _GREATEST = torch.iinfo(torch.int32).max
 _BACKENDS_WITH_OR = ("gloo", "mpi")
+_PAIRS_FROM = 256 * 1024  # bytes for each worker; with fewer, rounds in Python take longer than what they save
 _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # the older name warns where there is a newer
 
 
@@ -34,7 +35,9 @@ class GroupCommunicator:
         self._parts = {name: GroupCommunicator(part, device) for name, part in (parts or {}).items()}
         self._world_size = dist.get_world_size(group)
         self._device = device or device_of(group)
-        self._has_or = any(backend in dist.get_backend_config(group) for backend in _BACKENDS_WITH_OR)
+        backends = dist.get_backend_config(group)
+        self._has_or = any(backend in backends for backend in _BACKENDS_WITH_OR)
+        self._sends_to_all_at_once = self._device.type == "cpu" and "cpu:gloo" in backends
 
     def perform(self, collective: Collective) -> None:
         """Returns when the collective's result is in the host's memory."""
@@ -101,9 +104,25 @@ class GroupCommunicator:
         _copy_back(result, moved)
 
     def _scatter(self, result: torch.Tensor, data: torch.Tensor) -> None:
+        if self._sends_to_all_at_once and data.nbytes >= _PAIRS_FROM * self._world_size:
+            self._scatter_in_pairs(result, data)
+            return
         moved = self._room_for(result)
         dist.all_to_all_single(moved, self._on_device(data), group=self.group)
         _copy_back(result, moved)
+
+    def _scatter_in_pairs(self, result: torch.Tensor, data: torch.Tensor) -> None:
+        """Each worker sends to one and receives from one at a time.
+
+        What all send to one at once overflows the queue in front of a slow link, and much of it is sent again.
+        """
+        rank, sent, received = self.group.rank(), data.view(self._world_size, -1), result.view(self._world_size, -1)
+        received[rank].copy_(sent[rank])
+        for distance in range(1, self._world_size):
+            to, source = (rank + distance) % self._world_size, (rank - distance) % self._world_size
+            receiving, sending = self.group.recv([received[source]], source, 0), self.group.send([sent[to]], to, 0)
+            receiving.wait()
+            sending.wait()
 
     def _broadcast(self, data: torch.Tensor, root: int) -> None:
         moved = self._on_device(data)
