@@ -36,6 +36,7 @@ _FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("rate=0.25", "rate=0
 # `casq:bits=2` leaves 0.47 to 0.56 (docs/auto.md).
 _QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.35), (_FAST, 0.7)], strict=True))
 _SAMPLE = 2**21  # elements, on which prospects are tried
+_EXCHANGES = 3  # of which the last one counts: the first trains clusters, behind it a lane's memory becomes one piece, and the second touches that
 
 _log = logging.getLogger("thinwire")
 
@@ -261,7 +262,7 @@ class Auto:
         for spec in self.specs:
             reducer = self._make(spec, plain.link, measures=True)
             before: dict[str, Any] = {}
-            for _ in range(2):  # the first trains clusters and touches memory
+            for _ in range(_EXCHANGES):
                 before = reducer.counters()
                 self._lanes.run(reducer.reduce(to_dlpack(values.clone()), self._sample.parameters, 0, self._loss_scale))
             found.append(self._prospect(spec, _sum([reducer.counters()], before), len(values)))
