@@ -112,10 +112,7 @@ class GroupCommunicator:
         _copy_back(result, moved)
 
     def _scatter_in_pairs(self, result: torch.Tensor, data: torch.Tensor) -> None:
-        """Each worker sends to one and receives from one at a time.
-
-        What all send to one at once overflows the queue in front of a slow link, and much of it is sent again.
-        """
+        """Each worker sends to one and receives from one at a time: faster on slow links than if all send to all at once."""
         rank, sent, received = self.group.rank(), data.view(self._world_size, -1), result.view(self._world_size, -1)
         received[rank].copy_(sent[rank])
         for distance in range(1, self._world_size):
