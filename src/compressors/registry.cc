@@ -177,7 +177,6 @@ ChosenCompressor make_compressor(std::string_view text) {
     chosen.info = &row.info;
     carrier = &row;
     chosen.compressor = row.make(values, std::move(chosen.compressor));
-    chosen.keeps_old_residual = chosen.keeps_old_residual || chosen.compressor->keeps_old_residual();
     chosen.depends_on_scale = chosen.depends_on_scale || chosen.compressor->depends_on_scale();
     if (values.has("feedback")) {
       const std::string& feedback = values.choice("feedback");

@@ -21,7 +21,7 @@ struct ChosenCompressor {
   const CompressorInfo* info = nullptr;  // of the first stage
   std::string canonical;  // the spec with every value written out
   bool feedback = false;  // whether a residual is kept: if any stage wants one
-  bool keeps_old_residual = false, depends_on_scale = false;  // if any stage does
+  bool depends_on_scale = false;  // if any stage does
   Claims claims;          // of all stages together
   std::unique_ptr<const Compressor> compressor;
 };

@@ -374,8 +374,8 @@ void Reducer::load_state(std::span<const ParameterState> states) {
                                 states[i].residual.begin() + static_cast<std::ptrdiff_t>(part.first + part.elements));
     else
       loaded[i].residual = states[i].residual;
-    if (states[i].memory.empty()) {  // begins anew: a residual that is no sum of what was not sent means nothing then
-      if (impl_->policy.compressor_of(i).keeps_old_residual) loaded[i].residual.clear();
+    if (states[i].memory.empty()) {  // begins anew
+      if (!impl_->policy.compressor_of(i).compressor->residual_is_unsent()) loaded[i].residual.clear();
       continue;
     }
     loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->own_layout.parameters()[i]);

@@ -24,7 +24,7 @@ struct StepGround {
 
   // Of a parameter that travels so: the new residual is written beside the old one.
   bool keeps_old_residual(const ChosenCompressor& chosen) const {
-    return chosen.feedback && (keeps_old_residuals || chosen.keeps_old_residual);
+    return chosen.feedback && (keeps_old_residuals || chosen.compressor->keeps_old_residual());
   }
 };
 

@@ -40,6 +40,7 @@ class CasqRate : public Compressor, private Codec {
   Exchange exchange(Work& work, Context& context) const override;
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
+  bool keeps_old_residual() const override { return true; }  // the new one is written as values are encoded
   bool depends_on_scale() const override { return true; }  // a step's width follows from earlier steps' values
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
   void plan_step(std::span<CompressorMemory*> memories) const override;

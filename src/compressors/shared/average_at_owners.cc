@@ -31,7 +31,7 @@ class AtOwner {
       const Piece& piece = *shards_.pieces()[place];
       const std::size_t index = shards_.index(place);
       const bool is_owner = piece.owner == static_cast<std::uint32_t>(context_.rank());
-      const CommitRoom room = leave(place, rooms.read(work_, index, thread), thread);
+      const CommitRoom room = leave(place, rooms, thread);
       if (!is_owner) return note_error(index, room);
       const std::size_t i = shards_.place_at_owner(place);
       if (early.keeps())
@@ -45,13 +45,15 @@ class AtOwner {
 
  private:
   // What this worker did not send of a piece.
-  CommitRoom leave(std::size_t place, CommitRoom room, std::size_t thread) const {
+  CommitRoom leave(std::size_t place, const CommitRooms& rooms, std::size_t thread) const {
     const Piece& piece = *shards_.pieces()[place];
-    if (room.left.empty() || !head_.used(shards_.index(place))) return room;
+    const std::size_t index = shards_.index(place);
+    const bool used = head_.used(index), is_kept = used && lefts_.keeps() && !own_.is_added(piece.owner);
+    if (is_kept) return {lefts_.of(place), rooms.mean(work_, index, thread)};
+    const CommitRoom room = rooms.read(work_, index, thread);
+    if (room.left.empty() || !used) return room;
     if (own_.is_added(piece.owner))
       std::ranges::fill(room.left, 0.0f);
-    else if (lefts_.keeps())
-      std::ranges::copy(lefts_.of(piece), room.left.begin());
     else
       shards_.codec().decode(own_.code(place), piece, -1, true, room.left, rooms_.of(thread));
     return room;

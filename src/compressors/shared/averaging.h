@@ -32,22 +32,26 @@ class OwnValues : public ValueSource {
   Head& head_;
 };
 
-// What own codes leave of own values, kept from encoding on where a code takes long to decode: one without a fixed length.
+// What own codes leave of own values, kept from encoding on where a code takes long to decode: one without a fixed length. It lies where the
+// next residual belongs, unless the old one is there.
 class OwnLefts {
  public:
   OwnLefts(const Codec& codec, std::span<const Piece* const> pieces, const Work& work, Context& context) {
     if (codec.has_fixed_length() || !(work.feedback || work.measured)) return;
-    all_ = context.scratch().take<float>(work.elements);
+    const auto has_place = [](const Piece* piece) { return piece->has_residual() && piece->next_residual.data() != piece->residual.data(); };
+    const bool have_places = std::ranges::all_of(pieces, has_place);
+    const auto elsewhere = context.scratch().take<float>(have_places ? 0 : work.elements);
     by_place_ = context.scratch().take<std::span<float>>(pieces.size());
-    for (std::size_t i = 0; i < pieces.size(); ++i) by_place_[i] = of(*pieces[i]);
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      by_place_[i] = have_places ? pieces[i]->next_residual : elsewhere.subspan(pieces[i]->offset, pieces[i]->elements());
   }
   // In the pieces' order; empty where nothing is kept.
   std::span<const std::span<float>> by_place() const { return by_place_; }
-  bool keeps() const { return !all_.empty(); }
-  std::span<float> of(const Piece& piece) const { return all_.subspan(piece.offset, piece.elements()); }
+  bool keeps() const { return !by_place_.empty(); }
+  // Of the piece at that place; empty where nothing is kept.
+  std::span<float> of(std::size_t place) const { return keeps() ? by_place_[place] : std::span<float>(); }
 
  private:
-  std::span<float> all_;
   std::span<std::span<float>> by_place_;
 };
 

@@ -40,8 +40,10 @@ class Compressor {
   // Whether that is something of every element, which then must be the same one in every step: not as a stage.
   virtual bool remembers_elements() const { return false; }
 
-  // Whether a residual is no sum of what was not sent, so that a failed step's mean cannot be added to it: the old one then is always kept.
-  virtual bool keeps_old_residual() const { return false; }
+  // Whether a residual is a sum of what was not sent. Else a failed step's mean cannot be added to it, and it means nothing without the memory.
+  virtual bool residual_is_unsent() const { return true; }
+  // Whether the new residual is always written beside the old one, which stays until the step is committed.
+  virtual bool keeps_old_residual() const { return !residual_is_unsent(); }
 
   // The share of a residual that is added to the next gradient; below 1, what is not sent for long is forgotten.
   virtual float residual_decay() const { return 1; }

@@ -33,7 +33,7 @@ class Gathered {
     context_.threads().for_each(work_.pieces.size(), decoded, [&](std::size_t i, std::size_t thread) {
       const Piece& piece = work_.pieces[i];
       if (is_skipped(i)) return skip_measured(work_, i);
-      if (early.keeps()) return commit(work_, i, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)});
+      if (early.keeps()) return commit(work_, i, {lefts.of(i), early.kept(piece)});
       const CommitRoom room = rooms.read(work_, i, thread);
       if (!room.left.empty()) format_.codec().decode(own.code(i), piece, -1, true, room.left, rooms_.of(thread));
       decode(i, thread, room.mean);

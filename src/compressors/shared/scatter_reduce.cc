@@ -136,7 +136,7 @@ void commit_means(const Shards& shards, const OwnersMessages& sent, const OwnSha
       if (!early.keeps()) sent.decode(place, mean, thread);
       return commit_added(work, index, mean, owed);
     }
-    if (early.keeps()) return commit(work, index, {lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)}, owed);
+    if (early.keeps()) return commit(work, index, {lefts.of(place), early.kept(piece)}, owed);
     const CommitRoom room = rooms.read(work, index, thread);
     if (!room.left.empty()) shards.codec().decode(own.code(place), piece, -1, true, room.left, sent.room(thread));
     sent.decode(place, room.mean, thread);

@@ -34,7 +34,7 @@ void commit_all(const Shards& shards, const OwnersMessages& sent, const OwnLefts
     const std::size_t index = shards.index(place);
     if (!sent.used(place)) return skip_measured(work, index);
     const bool is_own = piece.owner == static_cast<std::uint32_t>(context.rank());
-    if (early.keeps()) return commit(work, index, {is_own && lefts.keeps() ? lefts.of(piece) : std::span<float>(), early.kept(piece)});
+    if (early.keeps()) return commit(work, index, {is_own ? lefts.of(shards.place_at_owner(place)) : std::span<float>(), early.kept(piece)});
     const CommitRoom room = is_own ? rooms.read(work, index, thread) : CommitRoom{{}, rooms.mean(work, index, thread)};
     if (!room.left.empty()) sent.decode(place, room.left, thread, -1, true);
     sent.decode(place, room.mean, thread);

@@ -37,7 +37,7 @@ class Ef21 : public Compressor {
 
   bool chooses_by_link() const override { return sent_.chooses_by_link(); }
   bool remembers_elements() const override { return true; }
-  bool keeps_old_residual() const override { return true; }
+  bool residual_is_unsent() const override { return false; }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
     return std::make_unique<ElementMemory>(parameter.elements());
   }
