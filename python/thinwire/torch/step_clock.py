@@ -15,7 +15,7 @@ class TimedStep:
     processor_begin: float = math.nan  # by time.process_time()
     ready: list[tuple[float, int]] = field(default_factory=list)  # of dense buckets: seconds since the beginning, elements
     computed: float = math.nan  # seconds until the backward pass is over, but for buckets on their way
-    processor: float = math.nan  # seconds of all the process's threads, until then
+    processor: float = math.nan  # seconds of all the process's threads, until then, if that is wanted
     seconds: float | None = None  # until its means are there; None: it has not ended, or its beginning is not known
 
     @property
@@ -25,7 +25,9 @@ class TimedStep:
 
 
 class StepClock:
-    """Times one step after another. ``on_device``: gradients are on a device, which works on while the host goes on."""
+    """Times one step after another. ``on_device``: gradients are on a device, which works on while the host goes on.
+
+    ``exactly``: waits for the device, and asks for the processor's time, which takes the system longer than its clock does."""
 
     def __init__(self, on_device: bool):
         self._on_device = on_device
@@ -36,11 +38,12 @@ class StepClock:
         self.step.ready.append((time.perf_counter() - self.step.begin, elements))
 
     def computed(self, exactly: bool) -> None:
-        """The backward pass is over. ``exactly``: waits for the device's part of it."""
+        """The backward pass is over."""
         if exactly and self._on_device:
             torch.cuda.current_stream().synchronize()
         self.step.computed = time.perf_counter() - self.step.begin
-        self.step.processor = time.process_time() - self.step.processor_begin
+        if exactly:
+            self.step.processor = time.process_time() - self.step.processor_begin
 
     def end(self, exactly: bool) -> TimedStep:
         """Its means are there; the next step begins."""
@@ -48,5 +51,5 @@ class StepClock:
             torch.cuda.synchronize()
         now, step = time.perf_counter(), self.step
         step.seconds = None if math.isnan(step.begin) else now - step.begin
-        self.step = TimedStep(begin=now, processor_begin=time.process_time())
+        self.step = TimedStep(begin=now, processor_begin=time.process_time() if exactly else math.nan)
         return step
