@@ -287,17 +287,17 @@ def test_a_saved_state_goes_on_with_the_same_bits(shape, tmp_path):
 
 def check_refusals():
     refused("gathers = 'bf16'; allowed for DDP: None", ddp(nn.Linear(4, 4)), gathers="bf16")
-    refused("gathers = 'bf16' on a mesh of two dimensions.*within a host", sharded((2, 2)), gathers="bf16")
-    refused("gathers = 'auto'; allowed: a spec", sharded((4,)), gathers="auto")
-    refused("'powersgd:.*averages for all workers alike.*take one", sharded((4,)), gathers="powersgd")
-    refused("compressor 'nothing'", sharded((4,)), gathers="nothing")
+    refused("gathers = 'bf16' on a mesh of two dimensions.*within a host", sharded((2, 2)), "casq:bits=2", gathers="bf16")
+    refused("gathers = 'auto'; allowed: a spec", sharded((4,)), "casq:bits=2", gathers="auto")
+    refused("'powersgd:.*averages for all workers alike.*take one", sharded((4,)), "casq:bits=2", gathers="powersgd")
+    refused("compressor 'nothing'", sharded((4,)), "casq:bits=2", gathers="nothing")
     mixed = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).bfloat16())
-    refused("several types together.*give all of a module one type", fully_shard(mixed, mesh=mesh_of((4,))), gathers="bf16")
+    refused("several types together.*give all of a module one type", fully_shard(mixed, mesh=mesh_of((4,))), "casq:bits=2", gathers="bf16")
     refused("gathers torch.float64", sharded((4,), nn.Linear(8, 8).double()), "none", gathers="bf16")
     model = sharded((4,))
     model.set_custom_all_gather(object())
-    refused("has an all-gather of its own", model, gathers="bf16")
-    refused("do not agree: gathered parameters", sharded((4,)), gathers="bf16" if dist.get_rank() else "casq:bits=2")
+    refused("has an all-gather of its own", model, "casq:bits=2", gathers="bf16")
+    refused("do not agree: gathered parameters", sharded((4,)), "casq:bits=2", gathers="bf16" if dist.get_rank() else "casq:bits=2")
 
 
 def test_what_cannot_be_is_refused():

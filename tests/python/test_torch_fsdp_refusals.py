@@ -42,19 +42,19 @@ def check_models():
 
 
 def check_arguments(shape):
-    refused("'auto' tries specs on DDP's buckets.*name a spec", sharded(shape), "auto")
-    refused("lanes = 0; allowed", sharded(shape), lanes=0)
-    refused("hosts = 'auto'; allowed for FSDP2: 'flat'.*by the mesh", sharded(shape), hosts="auto")
-    refused("'nothing' matches no parameter; there are 11", sharded(shape), rules={"nothing": "none"})
-    refused("scaler = 5", sharded(shape), scaler=5)
-    refused("timeout", sharded(shape), timeout=0)
+    refused("'auto' tries specs on DDP's buckets.*name a spec", sharded(shape))
+    refused("lanes = 0; allowed", sharded(shape), "casq:bits=2", lanes=0)
+    refused("hosts = 'auto'; allowed for FSDP2: 'flat'.*by the mesh", sharded(shape), "casq:bits=2", hosts="auto")
+    refused("'nothing' matches no parameter; there are 11", sharded(shape), "casq:bits=2", rules={"nothing": "none"})
+    refused("scaler = 5", sharded(shape), "casq:bits=2", scaler=5)
+    refused("timeout", sharded(shape), "casq:bits=2", timeout=0)
     model = sharded(shape)
     model.set_all_reduce_hook(lambda shards: None)
-    refused("has an all-reduce hook or a reduce-scatter of its own already", model)
+    refused("has an all-reduce hook or a reduce-scatter of its own already", model, "casq:bits=2")
     model = sharded(shape)
-    with thinwire.torch.attach(model, rules={"layers.0.*": "bf16"}) as attachment:
+    with thinwire.torch.attach(model, "casq:bits=2", rules={"layers.0.*": "bf16"}) as attachment:
         assert attachment.compressors["layers.0.weight"] == attachment.compressors["layers.0.bias"] == "bf16:feedback=off"
-        refused("attached to this model already", model)
+        refused("attached to this model already", model, "casq:bits=2")
         with pytest.raises(TypeError, match="can be neither copied nor pickled"):
             attachment.__reduce__()
     if len(shape) == 1:
@@ -67,7 +67,7 @@ def check_differences(shape):
     with pytest.raises((ArgumentError, PeerError), match="do not agree|could not begin"):
         thinwire.torch.attach(sharded(shape), "casq:bits=3" if last else "casq:bits=2")
     with pytest.raises((ArgumentError, PeerError), match="lanes = 0|could not begin"):
-        thinwire.torch.attach(sharded(shape), lanes=0 if last else None)
+        thinwire.torch.attach(sharded(shape), "casq:bits=2", lanes=0 if last else None)
 
 
 def check_freezing(shape):

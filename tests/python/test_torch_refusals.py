@@ -74,11 +74,11 @@ def check_arguments():
 
 def check_wrapped_names():
     compiled = torch.compile(layers(), backend="eager")
-    with thinwire.torch.attach(ddp(compiled), rules={"1.weight": "none"}) as attachment:
+    with thinwire.torch.attach(ddp(compiled), "casq:bits=2", rules={"1.weight": "none"}) as attachment:
         assert list(attachment.compressors) == [name for name, _ in layers().named_parameters()]
         assert attachment.compressors["1.weight"] == "none" != attachment.compressors["2.weight"]
     within = nn.Sequential(checkpoint_wrapper(layers()), layers())
-    with thinwire.torch.attach(ddp(within), rules={"0.1.weight": "none"}) as attachment:
+    with thinwire.torch.attach(ddp(within), "casq:bits=2", rules={"0.1.weight": "none"}) as attachment:
         assert attachment.compressors["0.1.weight"] == "none"
     frozen = layers()
     frozen[0].requires_grad_(False)
@@ -224,9 +224,9 @@ def test_a_closed_attachment_may_be_replaced():
     [
         ([{"seed": 1}, {"seed": 2}, {"seed": 1}], "seed: 1 on ranks 0, 2, 2 on rank 1"),
         ([{"lanes": 1}, {}, {}], "lanes: 1 on rank 0, None on ranks 1, 2"),
-        ([{}, {"compressor": "none"}, {}], "compressors: .*casq.* on ranks 0, 2, .*none.* on rank 1"),
+        ([{}, {"compressor": "none"}, {}], "compressors: .*auto.* on ranks 0, 2, .*none.* on rank 1"),
         ([{}, {"rules": {"0.*": "none"}}, {}], "compressors: .* on rank 1"),
-        ([{}, {"small_uncompressed": False}, {}], "compressors: .* on rank 1"),
+        ([*[{"compressor": "casq:bits=2"}] * 2, {"compressor": "casq:bits=2", "small_uncompressed": False}], "compressors: .* on rank 2"),
     ],
     ids=["seed", "lanes", "spec", "rules", "policy"],
 )

@@ -36,7 +36,7 @@ from thinwire.torch.shard_attachment import ShardAttachment
 
 def attach(
     ddp_model: DistributedDataParallel | nn.Module,
-    compressor: str = "casq:bits=2",
+    compressor: str = "auto",
     *,
     rules: Rules = None,
     small_uncompressed: bool = True,
@@ -56,7 +56,7 @@ def attach(
     ddp_model: a DistributedDataParallel model, or a module that torch.distributed.fsdp.fully_shard() (FSDP2) has prepared, on one mesh
         (docs/fsdp.md). Then returns a ShardAttachment.
     compressor: a spec, see thinwire.compressors(); or "auto", "auto:quality=lossless|safe|fast": the one that makes steps shortest, which is found
-        out in the first steps, within limits of what a step may lose (docs/auto.md).
+        out in the first steps, within limits of what a step may lose (docs/auto.md). FSDP2, and workers that share ``hosts``, take a spec.
     rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
         matches decides, and "none" exempts: ``{"*.embed*": "none"}``. What torch.compile() and activation checkpointing put
         into names (``_orig_mod.``) does not count.
