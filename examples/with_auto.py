@@ -23,7 +23,7 @@ def main() -> None:
     network = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 256))
     model = DistributedDataParallel(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    attachment = thinwire.torch.attach(model, "auto")
+    attachment = thinwire.torch.attach(model)  # "auto"
 
     generator = torch.Generator().manual_seed(rank)
     for step in range(60):

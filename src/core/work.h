@@ -44,8 +44,8 @@ struct GradientSpan {
 
 // A range of one parameter. Chunks of the grid never change, so results do not depend on buckets or messages.
 //
-// An exchange reads the gradient and the residual, which no encoding changes. Only past its commit point does it write the mean
-// over the gradient, and over all workers' next residuals what was not sent (shared/message.h).
+// An exchange reads the gradient and the residual, which no encoding changes. Only past its commit point does it write the mean over
+// the gradient and what was not sent over the residual (shared/message.h); where the next residual is other memory, it may be there before.
 struct Piece {
   std::uint32_t parameter = 0;              // index in the layout
   const Parameter* definition = nullptr;    // of the layout: its name and shape

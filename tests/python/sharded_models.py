@@ -100,3 +100,38 @@ class Pair:
 
 def plain_run(step, **inputs):
     return lambda model, backward: backward(loss_of(model, step, **inputs))
+
+
+def resumed(attached, move, path):
+    """Gradients of a training's steps 3 to 5, twice: as it went on, and as it does of what it saved before them.
+
+    attached() returns a new model and what is attached to it; move(model, step) changes the parameters.
+    """
+    last = dist.get_world_size() - 1
+    own = path.with_suffix(f".{dist.get_rank()}")
+    model, attachment = attached()
+    for step in range(3):
+        _take(model, move, step)
+    torch.save(model.state_dict(), own)
+    saved = attachment.state_dict(all_ranks=True, to=last)
+    assert (saved is None) == (dist.get_rank() != last)
+    if saved is not None:
+        torch.save(saved, path)
+    dist.barrier()
+    went_on = [_take(model, move, step) for step in range(3, 6)]
+    attachment.close()
+    model, attachment = attached()
+    model.load_state_dict(torch.load(own, weights_only=False))
+    attachment.load_state_dict(torch.load(path, weights_only=True))
+    goes_on = [_take(model, move, step) for step in range(3, 6)]
+    assert attachment.state_dict(all_ranks=False)["steps"] == 6
+    attachment.close()
+    return went_on, goes_on
+
+
+def _take(model, move, step):
+    model.zero_grad()
+    loss_of(model, step).backward()
+    gradients = shards(model)
+    move(model, step)
+    return gradients

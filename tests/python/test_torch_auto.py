@@ -360,7 +360,8 @@ def check_refusals():
         thinwire.torch.attach(model, "auto", rules={"nobody": "none"})
     with pytest.raises(ArgumentError, match="quality|compressors|spec"):
         thinwire.torch.attach(model, "auto" if dist.get_rank() == 0 else "auto:quality=fast")
-    attachment = thinwire.torch.attach(model, "auto")  # nothing was left behind
+    attachment = thinwire.torch.attach(model)  # nothing was left behind
+    assert attachment.stats()["auto"]["quality"] == "safe"
     attachment.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 import thinwire.torch
 import torch
 import torch.distributed as dist
-from sharded_models import Network, Pair, assert_same, loss_of, mesh_of, plain_run, sharded, shards, workers
+from sharded_models import Network, Pair, assert_same, loss_of, mesh_of, plain_run, resumed, sharded, shards, workers
 from small_models import ddp
 from test_torch_fsdp import PLAIN, check_converges
 from test_torch_fsdp_refusals import refused
@@ -239,32 +239,8 @@ def test_it_holds(shape, check):
     workers(shape).run(check, shape)
 
 
-def trained(shape, state, path):
-    """Gradients of steps 3 to 5; with a state, of a model and an attachment that were loaded before them."""
-    model, attachment = attached(shape)
-    taken = []
-    for step in range(3 if state else 0, 6):
-        if step == 3:
-            own = path.with_suffix(f".{dist.get_rank()}")
-            if state:
-                model.load_state_dict(torch.load(own, weights_only=False))
-                attachment.load_state_dict(torch.load(path, weights_only=True))
-            else:
-                torch.save(model.state_dict(), own)
-                saved = attachment.state_dict(all_ranks=True, to=0)
-                if saved is not None:
-                    torch.save(saved, path)
-                dist.barrier()
-        model.zero_grad()
-        loss_of(model, step).backward()
-        taken.append(shards(model))
-        move(model, step)
-    attachment.close()
-    return taken[-3:]
-
-
 def check_state(shape, path):
-    for one, other in zip(trained(shape, False, path), trained(shape, True, path), strict=True):
+    for one, other in zip(*resumed(lambda: attached(shape), move, path), strict=True):
         assert_same(one, other, rtol=0, atol=0)
     spoilt = torch.load(path, weights_only=True)
     name = f"gathered:layers.0.weight@{dist.get_rank()}"

@@ -6,7 +6,7 @@ import pytest
 import thinwire.torch
 import torch
 import torch.distributed as dist
-from sharded_models import WIDTH, Network, Pair, assert_same, loss_of, mesh_of, plain_run, residuals, sharded, shards, workers
+from sharded_models import WIDTH, Network, Pair, assert_same, loss_of, mesh_of, plain_run, residuals, resumed, sharded, shards, workers
 from thinwire import StateError
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -104,32 +104,12 @@ def test_a_divide_factor_of_the_scripts(shape):
     workers(shape).run(check_divide_factor, shape)
 
 
-def trained(shape, state, path):
-    """Gradients of steps 3 to 5; with a state, of a model and an attachment that were loaded before them."""
-    model = sharded(shape)
-    attachment = thinwire.torch.attach(model, "casq:bits=2")
-    taken = []
-    for step in range(3 if state else 0, 6):
-        if step == 3:
-            if state:
-                saved = torch.load(path, weights_only=True)
-                attachment.load_state_dict(saved)
-            else:
-                saved = attachment.state_dict(all_ranks=True, to=dist.get_world_size() - 1)
-                assert (saved is None) == (dist.get_rank() != dist.get_world_size() - 1)
-                if saved is not None:
-                    torch.save(saved, path)
-                dist.barrier()
-        model.zero_grad()
-        loss_of(model, step).backward()
-        taken.append(shards(model))
-    assert attachment.state_dict(all_ranks=False)["steps"] == 6
-    attachment.close()
-    return taken[-3:]
-
-
 def check_state(shape, path):
-    for one, other in zip(trained(shape, False, path), trained(shape, True, path), strict=True):
+    def attached():
+        model = sharded(shape)
+        return model, thinwire.torch.attach(model, "casq:bits=2")
+
+    for one, other in zip(*resumed(attached, lambda model, step: None, path), strict=True):
         assert_same(one, other, rtol=0, atol=0)
 
 

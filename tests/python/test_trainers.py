@@ -6,25 +6,24 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from preloaded_python import TRAINERS as MODULES
-from preloaded_python import preloaded_python
+from preloaded_python import TRAINERS, preloaded_python
 
-TRAINERS = {"transformers": "transformers", "lightning": "pytorch_lightning", "accelerate": "accelerate"}
+MODULES = {"transformers": "transformers", "lightning": "pytorch_lightning", "accelerate": "accelerate"}
 SCRIPT = Path(__file__).with_name("trainings.py")
 LIMIT = 500  # seconds of a training: its trainer is imported first, on a busy machine
 
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.fixture(params=TRAINERS)
+@pytest.fixture(params=MODULES)
 def trainer(request):
-    pytest.importorskip(TRAINERS[request.param])
+    pytest.importorskip(MODULES[request.param])
     return request.param
 
 
 def train(trainer, folder, *arguments, workers=2):
     """What each training tells."""
-    python = preloaded_python(*MODULES)
+    python = preloaded_python(*TRAINERS)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", workers] if workers > 1 else []
     command = [python, *torchrun, SCRIPT, trainer, folder, *arguments]
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

@@ -44,7 +44,7 @@ class AtOwner {
   }
 
  private:
-  // What this worker did not send of a piece.
+  // What this worker did not send of a piece: where its next residual belongs, as with owners that is never the old one's memory.
   CommitRoom leave(std::size_t place, const CommitRooms& rooms, std::size_t thread) const {
     const Piece& piece = *shards_.pieces()[place];
     const std::size_t index = shards_.index(place);
