@@ -12,6 +12,7 @@ from small_models import WIDTH, Mixed, backward, batch, ddp, gradients, layers, 
 from test_torch_hook import OPTIONS
 from test_torch_types import Wide
 from thinwire import ArgumentError, StateError
+from thinwire.torch.step_clock import TimedStep
 from torch import nn
 from worker_pool import pool
 
@@ -349,6 +350,23 @@ def check_lossless():
 
 def test_lossless_compresses_by_rules_alone():
     pool(2).run(check_lossless)
+
+
+def check_link():
+    """As a probe finds it, or as plain sums have shown it to be: on the worker where they were slowest, at best."""
+    model = ddp(wide())
+    with thinwire.torch.attach(model) as attachment:
+        auto, rank = attachment._auto, dist.get_rank()
+        ready = [(1.0, 1_000_000), (1.5, 1_000_000)]  # by ring all-reduce two workers send 8 MB of them
+        auto._watched = [TimedStep(ready=ready, computed=1.5, seconds=seconds) for seconds in (9.0, 3.0 + 2 * rank, 8.0)]
+        assert auto._as_seen((1e6, 1e-3), 4) == (pytest.approx(2e6), 1e-3)
+        assert auto._as_seen((1e7, 1e-3), 4) == (1e7, 1e-3)
+        auto._watched = [TimedStep(computed=1.0, seconds=2.0)] if rank else auto._watched  # without buckets
+        assert auto._as_seen((1e6, 1e-3), 4) == (1e6, 1e-3)
+
+
+def test_plain_sums_show_what_a_probe_has_not():
+    pool(2).run(check_link)
 
 
 def check_refusals():

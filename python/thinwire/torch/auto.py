@@ -91,8 +91,10 @@ class Auto:
         self.specs = ("none", *specs) if has_rules else specs
         self._make, self._parameters = make, parameters
         self._threads, self._fewest_lanes = threads, fewest_lanes
-        self._cores = cores_of_worker(dist.get_world_size(group))
+        self._world_size = dist.get_world_size(group)
+        self._cores = cores_of_worker(self._world_size)
         self._reducers = {PLAIN: make(PLAIN)}
+        self._link: Link | None = None  # once it was measured
         self._is_first = dist.get_rank(group) == 0
         self._past: dict[str, Any] = {}  # counters of reducers that are gone
         self.owed: dict[int, torch.Tensor] = {}  # by parameter
@@ -205,7 +207,7 @@ class Auto:
     def state(self) -> dict[str, Any]:
         """The same on all workers."""
         assert self._lanes is not None
-        return {"spec": self.spec, "decided": self.is_decided, "link": self._reducers[PLAIN].link, "lanes": self._lanes.used}
+        return {"spec": self.spec, "decided": self.is_decided, "link": self._link, "lanes": self._lanes.used}
 
     def load(self, state: dict[str, Any], rows: list[Row]) -> None:
         """What state() and rows() were. Raises StateError or ArgumentError, and changes nothing."""
@@ -214,7 +216,7 @@ class Auto:
         reducers = {PLAIN: self._make(PLAIN, state["link"])} | {spec: self._make(spec, state["link"])}
         self.owed = _load(reducers[spec], rows)
         self._drop(list(self._reducers))
-        self._reducers = reducers
+        self._reducers, self._link = reducers, state["link"]
         self._search = Search(self._agree, self._prospects)
         if state["decided"]:
             self._search.keep(spec)
@@ -231,7 +233,7 @@ class Auto:
     def _leave(self, spec: str) -> None:
         """For the one that is at work now."""
         if self.spec not in self._reducers:
-            self._reducers[self.spec] = self._make(self.spec, self._reducers[PLAIN].link)
+            self._reducers[self.spec] = self._make(self.spec, self._link)
         before, after = self._reducers[spec], self.reducer
         rows = zip(after.state(), self._rows_of(before), strict=True)
         self.owed = _load(after, [(name, steps, left[2], memory) for (name, steps, _, memory), left in rows])
@@ -258,9 +260,10 @@ class Auto:
         if empty:
             return []  # nothing that would be compressed
         self._lanes.run(plain.measure_link(0))
+        self._link = self._as_seen(plain.link, values.element_size())
         found = []
         for spec in self.specs:
-            reducer = self._make(spec, plain.link, measures=True)
+            reducer = self._make(spec, self._link, measures=True)
             before: dict[str, Any] = {}
             for _ in range(_EXCHANGES):
                 before = reducer.counters()
@@ -270,9 +273,22 @@ class Auto:
         agreed = [Prospect(spec, next(said), next(said), next(said), int(next(said))) for spec in self.specs]
         return [replace(prospect, is_allowed=prospect.error <= self._limit) for prospect in agreed]
 
+    def _as_seen(self, probed: Link | None, element_bytes: int) -> Link:
+        """The link as a short probe has found it, unless plain sums of the watched steps went faster, from the first bucket to the step's end.
+        On a device they go by other ways than lanes do."""
+        assert probed is not None
+        sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
+        fastest = 0.0
+        for step in self._watched:
+            if step.ready and step.seconds is not None and not self._parameters.any_on_device:
+                sent = sent_of_element * sum(elements for _, elements in step.ready)
+                fastest = max(fastest, sent / max(step.seconds - step.ready[0][0], 1e-9))
+        (seconds_a_byte,) = self._agree([1 / fastest if fastest else math.inf])
+        return max(probed[0], 1 / seconds_a_byte), probed[1]
+
     def _prospect(self, spec: str, spent: dict[str, Any], elements: int) -> Prospect:
         watched = sorted(self._watched, key=lambda step: step.computed)[len(self._watched) // 2]
-        link = self._reducers[PLAIN].link
+        link = self._link
         assert link is not None and self._lanes is not None
         idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
         codec = spent["encode_seconds"] + spent["decode_seconds"]
