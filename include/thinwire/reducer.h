@@ -138,8 +138,8 @@ class Reducer {
   // a worker's gradient is not finite or a mean cannot be stored in its type; all workers find that alike. Counts, what
   // compressors remember and residuals then are as before it. The means that are finite nevertheless
   //   - with keep_old_residuals are for nobody: the step's gradients are dropped on all workers, as plain training drops them;
-  //   - without it have been sent, and are given back to the residuals, to be sent again with the next step; an element of
-  //     every parameter's mean is made NaN, so that no optimizer uses it.
+  //   - without it have been sent, and are given back to the residuals, to be sent again with the next step, but where a compressor keeps
+  //     the old residual by itself (`casq:rate=`, `ef21`); an element of every parameter's mean is made NaN, so that no optimizer uses it.
   // So the gradients must stay where they are until end_step(), which returns false for a step that has failed.
   // Throws ArgumentError if a step has begun already, or has not; end_step() also while a reduction is in flight.
   void begin_step();

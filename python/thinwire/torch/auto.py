@@ -279,8 +279,8 @@ class Auto:
         assert probed is not None
         sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
         fastest = 0.0
-        for step in self._watched:
-            if step.ready and step.seconds is not None and not self._parameters.any_on_device:
+        for step in [] if self._parameters.any_on_device else self._watched:
+            if step.ready and step.seconds is not None:
                 sent = sent_of_element * sum(elements for _, elements in step.ready)
                 fastest = max(fastest, sent / max(step.seconds - step.ready[0][0], 1e-9))
         (seconds_a_byte,) = self._agree([1 / fastest if fastest else math.inf])
