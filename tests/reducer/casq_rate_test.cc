@@ -129,7 +129,7 @@ TEST(CasqRate, TakesARoundABucketWhereLengthsAreAsForeseen) {
     training.step(gradients);
     if (step >= 2) rounds += training.rounds();
   }
-  EXPECT_LE(rounds, 2 * 18 + 9U);
+  EXPECT_LE(rounds, 2 * 18 + 3U);
 }
 
 // What one worker gathers, to be read by the words of docs/wire_format.md.
@@ -151,6 +151,7 @@ T read_at(std::span<const std::byte> bytes, std::size_t position) {
   return value;
 }
 
+// But for chunks that were encoded again, with a larger one, so that the message is no longer than foreseen.
 TEST(CasqRate, AMessageHoldsItsChunksAtOneStep) {
   Reducer reducer(layout(), {.compressor = "casq:rate=1", .small_uncompressed = false});
   for (unsigned step = 0; step < 3; ++step) {
@@ -162,20 +163,21 @@ TEST(CasqRate, AMessageHoldsItsChunksAtOneStep) {
     const std::size_t announcement = 8, lengths = announcement + 12 + (chunks.size() + 7) / 8;
     EXPECT_EQ(read_at<std::uint8_t>(sent, announcement), 19);
     std::size_t at = lengths + 4 * chunks.size(), element = 0;
-    std::uint16_t common = 0;
+    std::vector<std::uint16_t> codes;
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const auto length = read_at<std::uint32_t>(sent, lengths + 4 * c);
       std::vector<float> expected(chunks[c]);
       if (length > 0) {
         const auto code = read_at<std::uint16_t>(sent, at);
-        if (common == 0) common = code;
-        EXPECT_EQ(code, common);
+        codes.push_back(code);
         expected = casq::reference::decode(std::span(sent).subspan(at + 2, length - 2), chunks[c], std::bit_cast<float>(std::uint32_t{code} << 15));
       }
       for (std::size_t i = 0; i < chunks[c]; ++i, ++element) ASSERT_NEAR(gradient[element], expected[i], 1e-6 * std::fabs(expected[i])) << element;
       at += length;
     }
+    const auto common = std::ranges::min(codes), largest = std::ranges::max(codes);
     EXPECT_GT(common, 0);
+    EXPECT_TRUE(largest == common || at <= announcement + 12 + layout().elements() / 8);
   }
 }
 

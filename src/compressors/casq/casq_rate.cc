@@ -34,6 +34,10 @@ constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
 constexpr double kSampleBits = 16384;
 // Where bits move from one message to another, none grows faster a step: what is beyond its foreseen length takes another round.
 constexpr double kMostGrowth = 1.25;
+// Other messages that are too long are made to fit: those not meant to be so much longer than foreseen. Steps of some pieces become larger, at
+// most twice as large a time, so that somewhat more goes than is too much; and more at the next time, if that was not enough.
+constexpr double kMeant = 1.125, kMostLarger = 2, kShortened = 1.25, kMostMore = 4, kFewBytes = 8;
+constexpr int kMostFits = 3;
 // How much of what the last sample was wrong by is allowed for at once: most of it is chance.
 constexpr double kCorrected = 0.25;
 
@@ -76,7 +80,7 @@ class CasqRate::MessageEncoder {
       return false;
     if (!mend()) return false;
     learn();
-    return true;
+    return fit();
   }
 
  private:
@@ -229,6 +233,65 @@ class CasqRate::MessageEncoder {
       steps_[i] = step > 0 ? std::max(step, least) : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
       return encode_piece(i, values, magnitudes, thread);
     });
+  }
+
+  // Encodes pieces of messages again, with larger steps, that chance alone has made longer than foreseen.
+  bool fit() {
+    const auto steps = context_.scratch().take<float>(count());  // to encode with again; 0: not again
+    const auto fittings = context_.scratch().take<Fitting>(encoding_.messages.size());
+    std::ranges::fill(fittings, Fitting{});
+    for (int trial = 0; trial < kMostFits; ++trial) {
+      std::ranges::fill(steps, 0.0f);
+      for (std::size_t m = 0; m < fittings.size(); ++m) shorten(encoding_.messages[m], fittings[m], steps);
+      if (std::ranges::all_of(steps, [](float step) { return step == 0; })) return true;
+      const auto is_chosen = [&](std::size_t i) { return steps[i] > 0; };
+      if (!for_each(is_chosen, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
+            steps_[i] = steps[i];
+            return encode_piece(i, values, magnitudes, thread);
+          }))
+        return false;
+    }
+    return true;
+  }
+
+  // Of a message, so far.
+  struct Fitting {
+    double taken = 0, beyond = 0;  // bytes before it was last shortened, and those of them that did not fit
+    double more = kShortened;      // has to go than is beyond, as pieces with much in them become shorter by less than is foretold
+  };
+
+  // Chooses steps for its longest pieces, as few as can make it fit.
+  void shorten(const MessageCodes& message, Fitting& fitting, std::span<float> steps) const {
+    double taken = 0, foretold = 0;
+    for (std::size_t i = message.begin; i < message.end; ++i)
+      if (is_wanted(i)) {
+        taken += static_cast<double>(encoding_.lengths[i]);
+        foretold += foretold_[i] / 8;
+      }
+    const auto usual = static_cast<double>(message.usual);
+    if (taken <= usual || foretold > kMeant * usual) return;
+    if (fitting.beyond > 0) fitting.more *= std::clamp(fitting.beyond / std::max(fitting.taken - taken, 1.0), 1.0, kMostMore);
+    fitting.taken = taken;
+    fitting.beyond = taken - usual;
+    for (double beyond = fitting.more * fitting.beyond + kFewBytes; beyond > 0;) {
+      const auto longest = longest_of(message, steps);
+      if (longest == message.end) return;
+      const auto bytes = static_cast<double>(encoding_.lengths[longest]), left = bytes - std::min(beyond, kMissed * bytes);
+      const double larger = std::min(std::pow(bytes / left, 1 / double{record(longest).slope}), kMostLarger);
+      steps[longest] = std::min(static_cast<float>(larger) * steps_[longest], kernels::kLargestStep);
+      beyond -= bytes - left;
+    }
+  }
+
+  // Of the message's pieces that have no step yet; its end if that has no code.
+  std::size_t longest_of(const MessageCodes& message, std::span<const float> steps) const {
+    std::size_t longest = message.end, bytes = 0;
+    for (std::size_t i = message.begin; i < message.end; ++i)
+      if (is_wanted(i) && steps[i] == 0 && encoding_.lengths[i] > bytes) {
+        longest = i;
+        bytes = encoding_.lengths[i];
+      }
+    return longest;
   }
 
   // What such samples leave out of messages, or count too often.

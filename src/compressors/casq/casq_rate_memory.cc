@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint8_t kVersion = 2;
 // Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
-constexpr double kMargin = 1.0 / 32;
+constexpr double kMargin = 1.0 / 64;
 constexpr double kLeastAim = 0.25;   // of the rate
 constexpr double kCorrected = 0.25;  // of what the longest of one step was too long by
 constexpr double kMostStride = 8;    // octaves of the step that bits are foretold over

@@ -62,9 +62,9 @@ inline void skip_measured(const Work& work, std::size_t i) {
 }
 
 inline void encode_own(const Codec& codec, std::span<const Piece* const> pieces, const OwnValues& values,
-                       std::span<const std::span<std::byte>> room, std::span<std::size_t> lengths, const OwnLefts& lefts, Head& head,
-                       Context& context) {
-  const Encoding encoding{pieces, Pass::kFirst, values, room, lengths, lefts.by_place()};
+                       std::span<const std::span<std::byte>> room, std::span<std::size_t> lengths, std::span<const MessageCodes> messages,
+                       const OwnLefts& lefts, Head& head, Context& context) {
+  const Encoding encoding{pieces, Pass::kFirst, values, room, lengths, messages, lefts.by_place()};
   if (!codec.encode(encoding, context)) head.note_not_finite();
 }
 

@@ -27,13 +27,20 @@ class ValueSource {
   virtual bool encoded(std::size_t /*i*/, std::span<const std::byte> /*code*/, std::size_t /*thread*/) const { return true; }
 };
 
-// A message's pieces, and where their codes go.
+// The pieces of one message among those that are encoded, from `begin` to `end`, and bytes of their codes that need no round more.
+struct MessageCodes {
+  std::size_t begin = 0, end = 0;
+  std::size_t usual = 0;
+};
+
+// Pieces of one message or of several, and where their codes go.
 struct Encoding {
   std::span<const Piece* const> pieces;
   Pass pass = Pass::kFirst;
   const ValueSource& source;
   std::span<const std::span<std::byte>> room;  // for each piece's code: most_bytes(); empty for a piece to be left out
   std::span<std::size_t> lengths;              // out: what of it was taken; 0 where left out
+  std::span<const MessageCodes> messages;      // that they make up
   std::span<const std::span<float>> left = {};  // out: values less what their code decodes to, of each piece; empty if that is not wanted
 };
 

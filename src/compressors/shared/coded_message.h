@@ -27,6 +27,8 @@ class MessageFormat {
   // Of a message; with a fixed length every one's.
   std::size_t most_bytes() const { return begins_.back() + tail_; }
   std::size_t usual_bytes(Pass pass) const;
+  // Of codes, in a message that has so many bytes.
+  std::size_t code_bytes(std::size_t message) const { return message - std::min(message, codes_begin() + tail_); }
   // What a message of that length takes for each element, its tail apart.
   double bytes_an_element(std::size_t message) const {
     return static_cast<double>(message - tail_) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));

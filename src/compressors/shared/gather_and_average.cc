@@ -76,7 +76,9 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
   Head head(work, scratch);
   const OwnValues values(work, pieces, head);
   const OwnLefts lefts(codec, pieces, work, context);
-  encode_own(codec, pieces, values, mine.room(), mine.lengths(), lefts, head, context);
+  const std::size_t usual = format.usual_bytes(Pass::kFirst);
+  const MessageCodes codes{0, pieces.size(), format.code_bytes(usual)};
+  encode_own(codec, pieces, values, mine.room(), mine.lengths(), std::span(&codes, 1), lefts, head, context);
   for (std::size_t i = 0; i < pieces.size(); ++i)
     if (head.used(i)) mine.mark_used(i);
   riders.write(0, mine.tail());
@@ -89,8 +91,7 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
     co_await round;
     for (std::size_t rank = 0; rank < workers; ++rank) payloads[rank] = all.subspan(rank * mine.bytes().size(), mine.bytes().size());
   } else {
-    const PayloadLengths lengths{format.usual_bytes(Pass::kFirst), format.most_bytes()};
-    Exchange rounds = gather_varied(mine.bytes(), lengths, payloads, context);
+    Exchange rounds = gather_varied(mine.bytes(), {usual, format.most_bytes()}, payloads, context);
     co_await rounds;
     codec.foresee(pieces, Pass::kFirst, format.bytes_an_element(longest_of(payloads)));
   }

@@ -106,7 +106,7 @@ class Means : public ValueSource {
 };
 
 // Encodes the means of this owner's pieces into `second`, whose tail is there already.
-void encode_means(const Means& means, const Codec& codec, bool finite, MessageToSend& second, Context& context) {
+void encode_means(const Means& means, const Shards& shards, bool finite, MessageToSend& second, Context& context) {
   const auto room = context.scratch().take<std::span<std::byte>>(means.pieces().size());
   for (std::size_t i = 0; finite && i < room.size(); ++i) {
     room[i] = second.room()[i];
@@ -118,8 +118,9 @@ void encode_means(const Means& means, const Codec& codec, bool finite, MessageTo
     }
   }
   if (finite) means.decode_all(context);
-  const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths(), means.left()};
-  second.complete(finite && codec.encode(encoding, context));
+  const MessageCodes codes = shards.codes_of(static_cast<std::size_t>(context.rank()));
+  const Encoding encoding{means.pieces(), Pass::kSecond, means, room, second.lengths(), std::span(&codes, 1), means.left()};
+  second.complete(finite && shards.codec().encode(encoding, context));
 }
 
 void commit_means(const Shards& shards, const OwnersMessages& sent, const OwnShards& own, const OwnLefts& lefts, const Means& means,
@@ -180,7 +181,7 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
                        scratch.take<std::size_t>(count));
   riders.sum(rank, received);
   riders.write(rank, second.tail());
-  encode_means(means, codec, at_owner.finite, second, context);
+  encode_means(means, shards, at_owner.finite, second, context);
   Exchange second_half = send_to_all(shards, second, payloads, context);
   co_await second_half;
 

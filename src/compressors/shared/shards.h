@@ -51,6 +51,16 @@ class Shards {
     for (const MessageFormat& format : formats_) usual = std::max(usual, format.usual_bytes(pass));
     return {usual, most_};
   }
+  // For Encoding: the messages to all owners, and an owner's of its own pieces.
+  std::span<const MessageCodes> codes_to_owners(Scratch& scratch) const {
+    const auto messages = scratch.take<MessageCodes>(count());
+    const std::size_t usual = lengths(Pass::kFirst).usual;
+    for (std::size_t owner = 0; owner < count(); ++owner) messages[owner] = {begins_[owner], begins_[owner + 1], formats_[owner].code_bytes(usual)};
+    return messages;
+  }
+  MessageCodes codes_of(std::size_t owner) const {
+    return {0, pieces(owner).size(), formats_[owner].code_bytes(lengths(Pass::kSecond).usual)};
+  }
 
   // Of the piece at `place` in pieces(): its place among its owner's, and its index in the message.
   std::size_t place_at_owner(std::size_t place) const { return place - begins_[pieces_[place]->owner]; }
@@ -91,7 +101,7 @@ class OwnShards {
   void encode(const Work& work, const OwnLefts& lefts, const Riders& riders, Head& head, Context& context) const {
     const OwnValues values(work, shards_.pieces(), head);
     read_owned(values, head, context);
-    encode_own(shards_.codec(), shards_.pieces(), values, room_to_fill(context), lengths_, lefts, head, context);
+    encode_own(shards_.codec(), shards_.pieces(), values, room_to_fill(context), lengths_, shards_.codes_to_owners(context.scratch()), lefts, head, context);
     context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
       for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i) {
         const bool used = head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()));

@@ -14,7 +14,8 @@ MessageToSend encode_own_pieces(const Shards& shards, const Work& work, const Ow
                         scratch.take<std::size_t>(pieces.size()));
   Head head(work, scratch);
   const OwnValues values(work, pieces, head);
-  const Encoding encoding{pieces, Pass::kSecond, values, message.room(), message.lengths(), lefts.by_place()};
+  const MessageCodes codes = shards.codes_of(rank);
+  const Encoding encoding{pieces, Pass::kSecond, values, message.room(), message.lengths(), std::span(&codes, 1), lefts.by_place()};
   if (!shards.codec().encode(encoding, context)) head.note_not_finite();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (head.used(static_cast<std::size_t>(pieces[i] - work.pieces.data())))
