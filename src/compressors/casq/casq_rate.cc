@@ -1,327 +1,18 @@
 #include "compressors/casq/casq_rate.h"
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
 #include <cmath>
 #include <memory>
-#include <new>
-#include <type_traits>
+#include <string>
 
 #include "compressors/casq/rate_chunk.h"
-#include "compressors/casq/rate_control.h"
-#include "compressors/shared/message.h"
+#include "compressors/casq/rate_step.h"
 #include "core/bytes.h"
-#include "kernels/statistics.h"
 #include "thinwire/errors.h"
 
 namespace thinwire {
-namespace {
 
-using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory;
-
-// A step is a float32 of which the sign, 0, and all but 8 bits of the fraction are left out.
-constexpr int kStepShift = 15;
-using StepCode = std::uint16_t;
-StepCode coded_step(float step) { return static_cast<StepCode>(std::bit_cast<std::uint32_t>(step) >> kStepShift); }
-float step_of(StepCode code) { return std::bit_cast<float>(std::uint32_t{code} << kStepShift); }
-
-// A message that takes a quarter more or less than foreseen, and a quarter of the rate beyond that, is encoded again where it does.
-constexpr double kMissed = 0.25;
-constexpr float kFinest = 0x1p-8F;  // then, as a multiple of the planned step
-// A message is sampled by runs of each piece: of so many values in a parameter's first step, and later of as many as take so many bits.
-constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
-constexpr double kSampleBits = 16384;
-// Where bits move from one message to another, none grows faster a step: what is beyond its foreseen length takes another round.
-constexpr double kMostGrowth = 1.25;
-// Other messages that are too long are made to fit: those not meant to be so much longer than foreseen. Steps of some pieces become larger, at
-// most twice as large a time, so that somewhat more goes than is too much; and more at the next time, if that was not enough.
-constexpr double kMeant = 1.125, kMostLarger = 2, kShortened = 1.25, kMostMore = 4, kFewBytes = 8;
-constexpr int kMostFits = 3;
-// How much of what the last sample was wrong by is allowed for at once: most of it is chance.
-constexpr double kCorrected = 0.25;
-
-CasqRateMemory& memory_of(const Piece& piece) { return static_cast<CasqRateMemory&>(*piece.memory); }
-
-// Both are large and need no construction to speak of.
-template <class Coder>
-Coder& coder_in(std::span<std::byte> room) {
-  static_assert(std::is_trivially_destructible_v<Coder> && alignof(Coder) <= 64);
-  return *new (room.data()) Coder;
-}
-
-}  // namespace
-
-// Encodes one message's pieces.
-class CasqRate::MessageEncoder {
- public:
-  MessageEncoder(const CasqRate& codec, const Encoding& encoding, Context& context)
-      : codec_(codec), encoding_(encoding), context_(context), rooms_(codec, encoding.pieces, 1, context),
-        steps_(context.scratch().take<float>(count())), foretold_(context.scratch().take<double>(count())),
-        told_(context.scratch().take<casq::SampledStep>(count())) {
-    for (std::size_t i = 0; i < count(); ++i) {
-      told_[i] = {};
-      encoding.lengths[i] = 0;
-      longest_ = std::max<std::size_t>(longest_, piece(i).elements());
-      if (!is_wanted(i)) continue;
-      foretell(i);
-      elements_ += piece(i).elements();
-    }
-    values_ = context.scratch().take<float>(longest_ * context.threads().threads());
-  }
-
-  // False if some value is not finite, or the source refuses.
-  bool run() {
-    choose_first_steps();
-    adjust_steps();
-    if (!for_each([this](std::size_t i) { return is_wanted(i); }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
-          return encode_piece(i, values, magnitudes, thread);
-        }))
-      return false;
-    if (!mend()) return false;
-    learn();
-    return fit();
-  }
-
- private:
-  std::size_t count() const { return encoding_.pieces.size(); }
-  const Piece& piece(std::size_t i) const { return *encoding_.pieces[i]; }
-  bool is_wanted(std::size_t i) const { return !encoding_.room[i].empty(); }
-  const casq::RatePlan& plan(std::size_t i) const { return memory_of(piece(i)).plan(encoding_.pass); }
-  ChunkRecord& record(std::size_t i) const { return memory_of(piece(i)).record(piece(i), encoding_.pass); }
-  double share(std::size_t i) const { return codec_.rate(encoding_.pass) * static_cast<double>(piece(i).elements()); }
-  double taken(std::size_t i) const { return 8 * static_cast<double>(encoding_.lengths[i]); }
-
-  // Its step, and the bits that it should take there.
-  void foretell(std::size_t i) {
-    const ChunkRecord& last = record(i);
-    steps_[i] = plan(i).step;
-    foretold_[i] = share(i);
-    if (plan(i).step > 0 && last.step > 0)
-      foretold_[i] = plan(i).share * casq::foretold_bits(last, double{plan(i).step}, double{plan(i).slope}) *
-                     static_cast<double>(piece(i).elements()) / double{last.elements};
-  }
-
-  // Calls body(i, values, magnitudes, thread) for the pieces that want it, by threads. False if some value is not finite, or body says so.
-  template <class Wants, class Body>
-  bool for_each(const Wants& wants, const Body& body) const {
-    std::atomic<bool> good = true;
-    context_.threads().for_each(count(), elements_, [&](std::size_t i, std::size_t thread) {
-      if (!wants(i) || !good.load(std::memory_order_relaxed)) return;
-      const auto values = values_.subspan(thread * longest_, piece(i).elements());
-      const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
-      if (!magnitudes.finite || !body(i, values, magnitudes, thread)) good.store(false, std::memory_order_relaxed);
-    });
-    return good;
-  }
-
-  // Values of the pieces that are meant, in runs of each that make up about `size` in all, and divided by the piece's step.
-  template <class IsMeant>
-  std::span<float> read_sample(std::size_t size, const IsMeant& is_meant) const {
-    std::size_t pieces = 1;
-    for (std::size_t i = 0; i < count(); ++i) pieces += is_meant(i) ? 1 : 0;
-    const std::size_t runs = std::clamp(size / casq::kSampleRun / pieces, kLeastRuns, kMostRuns);
-    const PieceParts parts(count(), context_, [&](std::size_t i) { return is_meant(i) ? casq::sample_size(piece(i).elements(), runs) : 0; });
-    const auto sample = context_.scratch().take<float>(parts.count());
-    context_.threads().for_each(count(), sample.size(), [&](std::size_t i, std::size_t) {
-      const auto here = parts.of(sample, i);
-      if (here.empty()) return;
-      casq::for_each_run(piece(i).elements(), runs, [&](std::size_t first, std::size_t begin, std::size_t length) {
-        encoding_.source.read_part(i, first, here.subspan(begin, length));
-      });
-      kernels::multiply(here, 1 / steps_[i]);
-    });
-    return sample;
-  }
-
-  // The steps of the pieces that are meant, all by one factor, at which their sample takes so many bits an entry.
-  template <class IsMeant>
-  void fit_steps(const IsMeant& is_meant, std::span<const float> sample, double rate, float guess) {
-    if (sample.empty() || !kernels::scan(sample).finite) return;  // values that are not finite are found where they are encoded
-    const casq::SampledStep factor = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(0)), guess);
-    if (!(factor.step > 0)) return;
-    for (std::size_t i = 0; i < count(); ++i)
-      if (is_meant(i)) {
-        steps_[i] = std::clamp(steps_[i] * factor.step, kernels::kLeastStep, kernels::kLargestStep);
-        told_[i] = factor;
-      }
-  }
-
-  // Of pieces of which nothing is known, all have the step at which their sample takes the rate.
-  void choose_first_steps() {
-    const auto is_unknown = [this](std::size_t i) { return is_wanted(i) && !(plan(i).step > 0); };
-    for (std::size_t i = 0; i < count(); ++i)
-      if (is_unknown(i)) steps_[i] = 1;
-    fit_steps(is_unknown, read_sample(kFirstSample, is_unknown), codec_.rate(encoding_.pass), 0);
-    for (std::size_t i = 0; i < count(); ++i)
-      if (is_unknown(i) && !(told_[i].step > 0)) steps_[i] = kernels::kLargestStep;  // what the sample has missed is mended
-  }
-
-  // Of the others, values may have grown or shrunk since their steps were foretold: the message is to take what was foretold.
-  void adjust_steps() {
-    const auto is_known = [this](std::size_t i) { return is_wanted(i) && plan(i).step > 0; };
-    double wanted = 0, foreseen = 0, elements = 0;
-    for (std::size_t i = 0; i < count(); ++i) {
-      if (!is_known(i)) continue;
-      wanted += foretold_[i];
-      foreseen += 8 * static_cast<double>(codec_.usual_bytes(piece(i), encoding_.pass));
-      elements += double{record(i).correction} * static_cast<double>(piece(i).elements());
-    }
-    if (!(wanted > 0)) return;
-    const auto sample = read_sample(static_cast<std::size_t>(kSampleBits / codec_.rate(encoding_.pass)), is_known);
-    fit_steps(is_known, sample, std::min(wanted, kMostGrowth * foreseen) / elements, 1);
-  }
-
-  bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
-    ChunkEncoder& encoder = coder_in<ChunkEncoder>(rooms_.of(thread));
-    const float step = step_of(coded_step(steps_[i]));
-    const auto left = encoding_.left.empty() ? std::span<float>() : encoding_.left[i];
-    if (magnitudes.largest > 0) {
-      encoding_.lengths[i] = write(i, values, step, left, encoder);
-    } else {
-      encoding_.lengths[i] = 0;
-      std::ranges::fill(left, 0.0f);
-    }
-    ChunkRecord& now = record(i);
-    const auto n = static_cast<float>(values.size());
-    now.step = step;
-    now.elements = n;
-    now.code_bits = static_cast<float>(taken(i));
-    now.mean_square = std::isfinite(magnitudes.sum_squares) ? magnitudes.sum_squares / n : 0;
-    now.age = 0;
-    now.slope = static_cast<float>(told_[i].slope);
-    return encoding_.source.encoded(i, encoding_.room[i].first(encoding_.lengths[i]), thread);
-  }
-
-  std::size_t write(std::size_t i, std::span<const float> values, float step, std::span<float> left, ChunkEncoder& encoder) const {
-    ByteWriter writer(encoding_.room[i]);
-    writer.write(coded_step(step));
-    const auto code = encoding_.room[i].subspan(sizeof(StepCode));
-    // Values that no step is small enough for.
-    if (step <= kernels::kLeastStep) {
-      std::ranges::fill(left, 0.0f);
-      return sizeof(StepCode) + casq::write_exact(values, code);
-    }
-    const std::size_t bytes = encoder.encode(values, step, code, left).bytes;
-    return casq::is_zeros(code.first(bytes)) ? 0 : sizeof(StepCode) + bytes;
-  }
-
-  // Encodes again what took far more, or far less, than foretold, if the whole message does: the sample may have missed it.
-  bool mend() {
-    double all = 0, foretold = 0;
-    for (std::size_t i = 0; i < count(); ++i)
-      if (is_wanted(i)) {
-        all += taken(i);
-        foretold += foretold_[i];
-      }
-    const double slack = kMissed * codec_.rate(encoding_.pass) * static_cast<double>(elements_);
-    const bool many = all > (1 + kMissed) * foretold + slack, few = all < (1 - kMissed) * foretold - slack;
-    if (!many && !few) return true;
-    const auto samples = context_.scratch().take<float>(kMostRuns * casq::kSampleRun * context_.threads().threads());
-    const auto is_off = [&](std::size_t i) {
-      const double spare = kMissed * share(i);
-      return is_wanted(i) && (many ? taken(i) > (1 + kMissed) * foretold_[i] + spare : taken(i) < (1 - kMissed) * foretold_[i] - spare);
-    };
-    return for_each(is_off, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
-      const auto sample = samples.subspan(thread * kMostRuns * casq::kSampleRun, casq::sample_size(values.size(), kMostRuns));
-      casq::copy_sample(values, kMostRuns, sample);
-      const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
-      told_[i] = casq::choose_step(sample, rate, coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
-      const float step = told_[i].step;
-      // Values of which few differ, as means of low rates are, may not tell as much as was foretold at any step.
-      const float least = std::max(kFinest * steps_[i], kernels::kLeastStep);
-      steps_[i] = step > 0 ? std::max(step, least) : std::clamp(magnitudes.largest / 64, kernels::kLeastStep, kernels::kLargestStep);
-      return encode_piece(i, values, magnitudes, thread);
-    });
-  }
-
-  // Encodes pieces of messages again, with larger steps, that chance alone has made longer than foreseen.
-  bool fit() {
-    const auto steps = context_.scratch().take<float>(count());  // to encode with again; 0: not again
-    const auto fittings = context_.scratch().take<Fitting>(encoding_.messages.size());
-    std::ranges::fill(fittings, Fitting{});
-    for (int trial = 0; trial < kMostFits; ++trial) {
-      std::ranges::fill(steps, 0.0f);
-      for (std::size_t m = 0; m < fittings.size(); ++m) shorten(encoding_.messages[m], fittings[m], steps);
-      if (std::ranges::all_of(steps, [](float step) { return step == 0; })) return true;
-      const auto is_chosen = [&](std::size_t i) { return steps[i] > 0; };
-      if (!for_each(is_chosen, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
-            steps_[i] = steps[i];
-            return encode_piece(i, values, magnitudes, thread);
-          }))
-        return false;
-    }
-    return true;
-  }
-
-  // Of a message, so far.
-  struct Fitting {
-    double taken = 0, beyond = 0;  // bytes before it was last shortened, and those of them that did not fit
-    double more = kShortened;      // has to go than is beyond, as pieces with much in them become shorter by less than is foretold
-  };
-
-  // Chooses steps for its longest pieces, as few as can make it fit.
-  void shorten(const MessageCodes& message, Fitting& fitting, std::span<float> steps) const {
-    double taken = 0, foretold = 0;
-    for (std::size_t i = message.begin; i < message.end; ++i)
-      if (is_wanted(i)) {
-        taken += static_cast<double>(encoding_.lengths[i]);
-        foretold += foretold_[i] / 8;
-      }
-    const auto usual = static_cast<double>(message.usual);
-    if (taken <= usual || foretold > kMeant * usual) return;
-    if (fitting.beyond > 0) fitting.more *= std::clamp(fitting.beyond / std::max(fitting.taken - taken, 1.0), 1.0, kMostMore);
-    fitting.taken = taken;
-    fitting.beyond = taken - usual;
-    for (double beyond = fitting.more * fitting.beyond + kFewBytes; beyond > 0;) {
-      const auto longest = longest_of(message, steps);
-      if (longest == message.end) return;
-      const auto bytes = static_cast<double>(encoding_.lengths[longest]), left = bytes - std::min(beyond, kMissed * bytes);
-      const double larger = std::min(std::pow(bytes / left, 1 / double{record(longest).slope}), kMostLarger);
-      steps[longest] = std::min(static_cast<float>(larger) * steps_[longest], kernels::kLargestStep);
-      beyond -= bytes - left;
-    }
-  }
-
-  // Of the message's pieces that have no step yet; its end if that has no code.
-  std::size_t longest_of(const MessageCodes& message, std::span<const float> steps) const {
-    std::size_t longest = message.end, bytes = 0;
-    for (std::size_t i = message.begin; i < message.end; ++i)
-      if (is_wanted(i) && steps[i] == 0 && encoding_.lengths[i] > bytes) {
-        longest = i;
-        bytes = encoding_.lengths[i];
-      }
-    return longest;
-  }
-
-  // What such samples leave out of messages, or count too often.
-  void learn() const {
-    double took = 0, told = 0;
-    for (std::size_t i = 0; i < count(); ++i) {
-      if (!is_wanted(i) || !(told_[i].rate > 0)) continue;
-      took += taken(i);
-      told += told_[i].rate * static_cast<double>(piece(i).elements());
-    }
-    if (!(took > 0 && told > 0)) return;
-    const double found = std::clamp(took / told, 1 / casq::kMostCorrection, casq::kMostCorrection);
-    for (std::size_t i = 0; i < count(); ++i)
-      if (is_wanted(i)) {
-        const double last{record(i).correction};
-        record(i).correction = static_cast<float>(last * std::pow(found / last, kCorrected));
-      }
-  }
-
-  const CasqRate& codec_;
-  const Encoding& encoding_;
-  Context& context_;
-  CodecRooms rooms_;
-  std::span<float> steps_;
-  std::span<double> foretold_;
-  std::span<casq::SampledStep> told_;  // of the sample that a piece had a part in
-  std::size_t longest_ = 0;
-  std::uint64_t elements_ = 0;  // of the pieces that are wanted
-  std::span<float> values_;  // a piece's, for each thread
-};
+using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory, casq::StepCode, casq::memory_of;
 
 Exchange CasqRate::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
 
@@ -351,8 +42,6 @@ void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double b
   }
 }
 
-bool CasqRate::encode(const Encoding& encoding, Context& context) const { return MessageEncoder(*this, encoding, context).run(); }
-
 std::size_t CasqRate::room_bytes(const Piece&, std::size_t) const { return std::max(sizeof(ChunkEncoder), sizeof(ChunkDecoder)); }
 
 void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
@@ -362,10 +51,10 @@ void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float
     return;
   }
   ByteReader reader(code, "a chunk of casq:rate=");
-  const float step = step_of(reader.read<StepCode>());
+  const float step = casq::step_of(reader.read<StepCode>());
   if (!(step >= kernels::kLeastStep && step <= kernels::kLargestStep))
     throw PayloadError("a chunk of casq:rate= has a step of " + std::to_string(step) + ", which there is not");
-  ChunkDecoder& decoder = coder_in<ChunkDecoder>(room);
+  ChunkDecoder& decoder = casq::coder_in<ChunkDecoder>(room);
   decoder.read(reader.take(reader.left()), piece.elements());
   if (add)
     decoder.add(step, weight, values);

@@ -5,8 +5,9 @@
 //    becomes the one at which it takes that (rate_control.h). Each worker has its own; it travels with every chunk.
 // 2. Encode, for each chunk by itself (rate_chunk.h). Where a message's codes take a quarter more, or less, than was foretold all the same, the
 //    chunks that are to blame are encoded again, with steps of their own.
-// 3. Wire (docs/wire_format.md): lengths, and for each chunk D and its code, nothing for zeros. Messages are foreseen to be as long as the
-//    longest of the last step, in one round; the rest of longer ones takes another.
+//    Messages are foreseen to be as long as the longest of the last step; of one that chance makes longer the longest chunks are encoded again.
+// 3. Wire (docs/wire_format.md): lengths, and for each chunk D and its code, nothing for zeros. What is foreseen travels in one round; the rest
+//    of messages that are meant to be longer takes another.
 // 4. Decode to the cells' means; what a worker's values and its own code differ by stays in its residual.
 //
 // Rounds: one gather a step; reduce=scatter: a scatter, and a gather of means, which are encoded at the rate `second`. An owner adds its own

@@ -66,6 +66,8 @@ class CasqRateMemory : public CompressorMemory {
   std::vector<ChunkRecord> working_;    // of the step at hand
 };
 
+inline CasqRateMemory& memory_of(const Piece& piece) { return static_cast<CasqRateMemory&>(*piece.memory); }
+
 // What a chunk's code will take at another step.
 double foretold_bits(const ChunkRecord& chunk, double step, double slope);
 
