@@ -41,15 +41,16 @@ class Shards {
 
   // The most that a shard takes. With a fixed length all take as much.
   std::size_t most_bytes() const { return most_; }
-  // Of the longest message of any worker: what its codes take for each element.
+  // Of the longest message of any worker, which all are filled up to: what is sent for each element.
   void foresee(Pass pass, std::size_t longest) const {
-    const auto& largest = *std::ranges::max_element(formats_, {}, &MessageFormat::elements);
-    codec_.foresee(pieces_, pass, largest.bytes_an_element(longest));
+    const std::size_t sent = count() * (longest - formats_.front().tail_bytes());
+    codec_.foresee(pieces_, pass, static_cast<double>(sent) / static_cast<double>(std::max<std::uint64_t>(work_.elements, 1)));
   }
+  // Of what is usually sent each message has an equal part, however long its shard is.
   PayloadLengths lengths(Pass pass) const {
-    std::size_t usual = 0;
-    for (const MessageFormat& format : formats_) usual = std::max(usual, format.usual_bytes(pass));
-    return {usual, most_};
+    std::size_t sent = 0;
+    for (const MessageFormat& format : formats_) sent += format.usual_bytes(pass);
+    return {(sent + count() - 1) / count(), most_};
   }
   // For Encoding: the messages to all owners, and an owner's of its own pieces.
   std::span<const MessageCodes> codes_to_owners(Scratch& scratch) const {
