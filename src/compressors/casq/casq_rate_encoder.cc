@@ -218,15 +218,22 @@ class CasqRate::MessageEncoder {
 
   // Encodes pieces of messages again, with larger steps, that chance alone has made longer than foreseen.
   bool fit() {
-    const auto steps = context_.scratch().take<float>(count());  // to encode with again; 0: not again
+    const auto steps = context_.scratch().take<float>(count());          // to encode with again; 0: not again
+    const auto are_stiff = context_.scratch().take<std::uint8_t>(count());  // there is nothing between all of their values and next to none
+    std::ranges::fill(are_stiff, std::uint8_t{0});
     const auto fittings = context_.scratch().take<Fitting>(encoding_.messages.size());
     std::ranges::fill(fittings, Fitting{});
     for (int trial = 0; trial < kMostFits; ++trial) {
       std::ranges::fill(steps, 0.0f);
-      for (std::size_t m = 0; m < fittings.size(); ++m) shorten(encoding_.messages[m], fittings[m], steps);
+      for (std::size_t m = 0; m < fittings.size(); ++m) shorten(encoding_.messages[m], fittings[m], are_stiff, steps);
       if (std::ranges::all_of(steps, [](float step) { return step == 0; })) return true;
       const auto is_chosen = [&](std::size_t i) { return steps[i] > 0; };
       if (!for_each(is_chosen, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
+            const std::size_t before = encoding_.lengths[i];
+            std::swap(steps_[i], steps[i]);
+            if (!encode_piece(i, values, magnitudes, thread)) return false;
+            are_stiff[i] = 2 * encoding_.lengths[i] < before ? 1 : 0;
+            if (are_stiff[i] == 0) return true;
             steps_[i] = steps[i];
             return encode_piece(i, values, magnitudes, thread);
           }))
@@ -242,7 +249,7 @@ class CasqRate::MessageEncoder {
   };
 
   // Chooses steps for its longest pieces, as few as can make it fit.
-  void shorten(const MessageCodes& message, Fitting& fitting, std::span<float> steps) const {
+  void shorten(const MessageCodes& message, Fitting& fitting, std::span<const std::uint8_t> are_stiff, std::span<float> steps) const {
     double taken = 0, foretold = 0;
     for (std::size_t i = message.begin; i < message.end; ++i)
       if (is_wanted(i)) {
@@ -255,7 +262,7 @@ class CasqRate::MessageEncoder {
     fitting.taken = taken;
     fitting.beyond = taken - usual;
     for (double beyond = fitting.more * fitting.beyond + kFewBytes; beyond > 0;) {
-      const auto longest = longest_of(message, steps);
+      const auto longest = longest_of(message, are_stiff, steps);
       if (longest == message.end) return;
       const auto bytes = static_cast<double>(encoding_.lengths[longest]), left = bytes - std::min(beyond, kMissed * bytes);
       const double larger = std::min(std::pow(bytes / left, 1 / double{record(longest).slope}), kMostLarger);
@@ -264,11 +271,11 @@ class CasqRate::MessageEncoder {
     }
   }
 
-  // Of the message's pieces that have no step yet; its end if that has no code.
-  std::size_t longest_of(const MessageCodes& message, std::span<const float> steps) const {
+  // Of the message's pieces that can be made shorter and have no step yet; its end if that has no code.
+  std::size_t longest_of(const MessageCodes& message, std::span<const std::uint8_t> are_stiff, std::span<const float> steps) const {
     std::size_t longest = message.end, bytes = 0;
     for (std::size_t i = message.begin; i < message.end; ++i)
-      if (is_wanted(i) && steps[i] == 0 && encoding_.lengths[i] > bytes) {
+      if (is_wanted(i) && are_stiff[i] == 0 && steps[i] == 0 && encoding_.lengths[i] > bytes) {
         longest = i;
         bytes = encoding_.lengths[i];
       }
