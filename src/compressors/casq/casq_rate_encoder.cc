@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "compressors/casq/casq_rate.h"
 #include "compressors/casq/rate_chunk.h"
@@ -218,8 +219,8 @@ class CasqRate::MessageEncoder {
 
   // Encodes pieces of messages again, with larger steps, that chance alone has made longer than foreseen.
   bool fit() {
-    const auto steps = context_.scratch().take<float>(count());          // to encode with again; 0: not again
-    const auto are_stiff = context_.scratch().take<std::uint8_t>(count());  // there is nothing between all of their values and next to none
+    const auto steps = context_.scratch().take<float>(count());             // to encode with again; 0: not again
+    const auto are_stiff = context_.scratch().take<std::uint8_t>(count());  // next to nothing would be left of them, as of a constant
     std::ranges::fill(are_stiff, std::uint8_t{0});
     const auto fittings = context_.scratch().take<Fitting>(encoding_.messages.size());
     std::ranges::fill(fittings, Fitting{});
@@ -230,11 +231,11 @@ class CasqRate::MessageEncoder {
       const auto is_chosen = [&](std::size_t i) { return steps[i] > 0; };
       if (!for_each(is_chosen, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
             const std::size_t before = encoding_.lengths[i];
-            std::swap(steps_[i], steps[i]);
+            const float step_before = std::exchange(steps_[i], steps[i]);
             if (!encode_piece(i, values, magnitudes, thread)) return false;
-            are_stiff[i] = 2 * encoding_.lengths[i] < before ? 1 : 0;
-            if (are_stiff[i] == 0) return true;
-            steps_[i] = steps[i];
+            if (2 * encoding_.lengths[i] >= before) return true;
+            are_stiff[i] = 1;
+            steps_[i] = step_before;
             return encode_piece(i, values, magnitudes, thread);
           }))
         return false;
