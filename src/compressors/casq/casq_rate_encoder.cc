@@ -231,12 +231,16 @@ class CasqRate::MessageEncoder {
       const auto is_chosen = [&](std::size_t i) { return steps[i] > 0; };
       if (!for_each(is_chosen, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
             const std::size_t before = encoding_.lengths[i];
+            const ChunkRecord meant = record(i);  // tells the next step what it takes at the common step
             const float step_before = std::exchange(steps_[i], steps[i]);
-            if (!encode_piece(i, values, magnitudes, thread)) return false;
-            if (2 * encoding_.lengths[i] >= before) return true;
-            are_stiff[i] = 1;
-            steps_[i] = step_before;
-            return encode_piece(i, values, magnitudes, thread);
+            bool good = encode_piece(i, values, magnitudes, thread);
+            if (2 * encoding_.lengths[i] < before) {
+              are_stiff[i] = 1;
+              steps_[i] = step_before;
+              good = good && encode_piece(i, values, magnitudes, thread);
+            }
+            record(i) = meant;
+            return good;
           }))
         return false;
     }
