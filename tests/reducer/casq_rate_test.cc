@@ -224,15 +224,17 @@ TEST(CasqRate, GoesOnFromASavedState) {
 // Of a message of a few elements most is its head: no state that a step leaves behind may be refused.
 TEST(CasqRate, StatesOfTheShortestParametersAreLoaded) {
   for (const char* spec : {"casq:rate=1", "casq:rate=8,reduce=scatter"})
-    for (const std::int64_t elements : {1, 2, 5}) {
-      const Layout shortest({{"p", {elements}}});
-      Workers workers(shortest, 2, {.compressor = spec});
-      for (unsigned step = 0; step < 2; ++step) {
-        Gradients gradients = make_gradients("normal", 2, shortest.elements(), step);
-        workers.step(gradients);
-        for (int rank = 0; rank < 2; ++rank) workers.reducer(rank).load_state(workers.reducer(rank).state());
+    for (const std::int64_t elements : {1, 2, 5})
+      for (const int count : {2, 7, 48}) {
+        SCOPED_TRACE(std::string(spec) + ", " + std::to_string(elements) + " elements, " + std::to_string(count) + " workers");
+        const Layout shortest({{"p", {elements}}});
+        Workers workers(shortest, count, {.compressor = spec, .small_uncompressed = false});
+        for (unsigned step = 0; step < 2; ++step) {
+          Gradients gradients = make_gradients("normal", count, shortest.elements(), step);
+          workers.step(gradients);
+          for (int rank = 0; rank < count; ++rank) workers.reducer(rank).load_state(workers.reducer(rank).state());
+        }
       }
-    }
 }
 
 TEST(CasqRate, ASecondRateIsOfMeans) {

@@ -33,7 +33,8 @@ std::size_t CasqRate::usual_bytes(const Piece& piece, Pass pass) const {
 }
 
 void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const {
-  const auto longest = static_cast<std::uint32_t>(std::ceil(bytes_an_element * double{kChunkElements})) + 1;
+  const double bytes = std::ceil(bytes_an_element * double{kChunkElements}) + 1;
+  const auto longest = static_cast<std::uint32_t>(std::min(bytes, double{casq::kMostLongest}));
   for (const Piece* piece : pieces) {
     ChunkRecord& record = memory_of(*piece).record(*piece, pass);
     record.longest = longest;

@@ -134,7 +134,6 @@ bool is_legal(const ChunkRecord& chunk) {
   const bool step = chunk.step == 0 || (chunk.step >= kernels::kLeastStep && chunk.step <= kernels::kLargestStep);
   const auto is_figure = [](float value, double most) { return value >= 0 && double{value} <= most; };
   constexpr double kMostBits = 8.0 * 8 * kChunkElements, kMostRate = 8;
-  constexpr std::uint32_t kMostLongest = 64 * kChunkElements;  // a message of one element: its head, its length and its code
   return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) &&
          chunk.correction > 0 && is_figure(chunk.correction, kMostCorrection) && chunk.slope > 0 && is_figure(chunk.slope, kMostSlope) &&
          is_figure(chunk.mean_square, 3.5e38) && is_figure(chunk.aimed, kMostRate) && chunk.longest <= kMostLongest && chunk.age <= 1;

@@ -14,6 +14,8 @@ namespace thinwire::casq {
 
 // Messages take no more than so many times what samples tell, and no less than that part of it; what is beyond is chance.
 constexpr double kMostCorrection = 4;
+// Bytes of ChunkRecord::longest: of a few elements most is the message's head, of which there is one for each worker.
+constexpr std::uint32_t kMostLongest = 1024 * kChunkElements;
 
 // Of a chunk's last encoding.
 struct ChunkRecord {
@@ -24,7 +26,7 @@ struct ChunkRecord {
   float slope = 1;             // bits are as step^-slope, near it
   float mean_square = 0;       // of its entries
   float aimed = 0;             // bits an entry that messages aimed at: the same on every worker, as is
-  std::uint32_t longest = 0;   // bytes that the longest message took for kChunkElements entries; 0: not yet
+  std::uint32_t longest = 0;   // bytes sent for kChunkElements entries, as all messages are as long as the longest; 0: not yet
   std::uint32_t age = 0;       // 0: encoded in the last step that its parameter took part in
 };
 

@@ -56,7 +56,8 @@ class Codec {
   // Without a fixed length, what a piece's code usually takes, with its part of the message's head: the same on every worker. Messages
   // that are longer take a round more.
   virtual std::size_t usual_bytes(const Piece& piece, Pass /*pass*/) const { return most_bytes(piece); }
-  // What the longest message of a step has taken, for each element of its pieces: the same on every worker. For the next step's usual_bytes().
+  // What a step's messages have taken, all as long as the longest, for each element of their pieces: the same on every worker. For the next
+  // step's usual_bytes().
   virtual void foresee(std::span<const Piece* const> /*pieces*/, Pass /*pass*/, double /*bytes_an_element*/) const {}
 
   // Without a fixed length: whether an owner adds its own values as they are to what the others' codes decode to. Else it encodes them like

@@ -13,7 +13,7 @@
 
 namespace thinwire {
 
-// What the longest message of a parameter's last step has taken for each element, by passes; 0 where there was none.
+// What messages of a parameter's last step have taken for each element, all as long as the longest, by passes; 0 where there was none.
 class ForeseenLength : public CompressorMemory {
  public:
   void begin_step() override { noted_ = {}; }

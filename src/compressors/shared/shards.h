@@ -102,7 +102,8 @@ class OwnShards {
   void encode(const Work& work, const OwnLefts& lefts, const Riders& riders, Head& head, Context& context) const {
     const OwnValues values(work, shards_.pieces(), head);
     read_owned(values, head, context);
-    encode_own(shards_.codec(), shards_.pieces(), values, room_to_fill(context), lengths_, shards_.codes_to_owners(context.scratch()), lefts, head, context);
+    const auto codes = shards_.codes_to_owners(context.scratch());
+    encode_own(shards_.codec(), shards_.pieces(), values, room_to_fill(context), lengths_, codes, lefts, head, context);
     context.threads().for_each(messages_.size(), work.elements, [&](std::size_t owner, std::size_t) {
       for (std::size_t i = 0; i < shards_.pieces(owner).size(); ++i) {
         const bool used = head.used(static_cast<std::size_t>(shards_.pieces(owner)[i] - work.pieces.data()));
