@@ -125,8 +125,8 @@ struct LookingUpPairs : LookingUp<kBits, Operation, Entries, kWorkers> {
       Vector<float> sum = hn::Zero(Tag<float>());
       for (std::size_t pair = 0; pair < kWorkers / 2; ++pair) {
         const Vector<Index> both = hn::ShiftRight<kAt>(kAt == kShift ? even[pair] : odd[pair]);
-        const Vector<float> entries = tables[pair][hn::And(both, hn::Set(kIndex, (Index{1} << (2 * kBits)) - 1))];
-        sum = pair == 0 ? Operation()(out, vector, entries) : hn::Add(sum, entries);
+        const Vector<float> looked_up = tables[pair][hn::And(both, hn::Set(kIndex, (Index{1} << (2 * kBits)) - 1))];
+        sum = pair == 0 ? Operation()(out, vector, looked_up) : hn::Add(sum, looked_up);
       }
       return sum;
     });
