@@ -57,7 +57,7 @@ def judged(cell: dict) -> dict:
     too_lossy = {_main(prospect["spec"]) for prospect in cell["auto"][_AUTO]["prospects"] if not prospect["is_allowed"]}
     best = min((spec for spec in seconds if spec != _AUTO and _main(spec) not in too_lossy), key=seconds.get)
     plain = [seconds[_PLAIN], seconds[_AGAIN]]
-    return {"best": best, "took": cell["auto"][_AUTO]["spec"], "noise": max(plain) / min(plain),
+    return {"best": best, "took": _taken(cell["auto"][_AUTO]), "noise": max(plain) / min(plain),
             "to_best": seconds[_AUTO] / seconds[best], "to_plain": seconds[_AUTO] / max(plain)}
 
 
@@ -80,9 +80,13 @@ def model_errors(cells: list[dict]) -> list[float]:
     for cell in cells:
         for prospect in cell["auto"][_AUTO]["prospects"]:
             measured = cell["seconds"].get(prospect["spec"], cell["seconds"].get(f"thinwire:{prospect['spec']}"))
-            if measured is not None:
+            if measured is not None and not prospect.get("by_rows"):  # fixed specs have no rules for rows
                 errors.append(abs(prospect["seconds"] - measured) / measured)
     return sorted(errors)
+
+
+def _taken(auto: dict) -> str:
+    return auto["spec"] + (" by rows" if auto.get("rules") else "")
 
 
 def _line(cell: dict) -> str:

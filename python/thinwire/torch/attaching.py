@@ -1,12 +1,13 @@
 """attach(): checks everything, agrees with the other workers, and puts an attachment to work."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of
+from thinwire._arguments import Rules, checked_seed, checked_spec, checked_threads, checked_whole, quality_of, used_rules
 from thinwire import _native
 from thinwire._native import ArgumentError
 from thinwire.torch.agreement import (
@@ -28,7 +29,7 @@ from thinwire.torch.handshake import shake_hands
 from thinwire.torch.hosts import Hosts, SaidHosts
 from thinwire.torch.lane_choice import FEWEST, MOST, bucket_count, choose_lanes
 from thinwire.torch.lane_groups import LaneGroups
-from thinwire.torch.model_parameters import ModelParameters
+from thinwire.torch.model_parameters import ModelParameters, TravellingParameters
 from thinwire.torch.search import PLAIN
 from thinwire.torch.served_models import check_is_ddp, free_slot
 from thinwire.torch.shard_attachment import ShardAttachment
@@ -125,19 +126,26 @@ def attach(
         parameters = ModelParameters(ddp_model.module, getattr(ddp_model, "parameters_to_ignore", set()))
         measure_every = checked_whole("measure_every", measure_every, 0)
 
+        rules = used_rules(rules, parameters.names_in_model)
         all_rules = rules if quality is None else with_plain_types(rules, parameters)
 
-        def make(spec: str, link: Link | None = None, *, measures: bool = False) -> _native.Reducer:
+        def make(
+            spec: str,
+            link: Link | None = None,
+            *,
+            further_rules: Sequence[tuple[str, str]] = (),
+            sample: TravellingParameters | None = None,
+        ) -> _native.Reducer:
             return make_reducer(
-                parameters,
+                sample or parameters,
                 group,
                 "none" if spec == PLAIN else spec,
-                None if spec == PLAIN else all_rules,
+                None if spec == PLAIN else [*all_rules, *further_rules],
                 small_uncompressed=bool(small_uncompressed),
                 seed=seed,
                 lanes=lanes or MOST,
                 threads=threads,
-                measure_every=1 if measures else measure_every,
+                measure_every=1 if sample else measure_every,
                 # What is staged is gone when a step ends.
                 keep_old_residuals=scaler is not None or parameters.any_on_device,
                 link=link,
@@ -153,11 +161,11 @@ def attach(
             reducer = make(compressor)
         else:
             make("none")  # what is wrong with the rules is said at once
-            auto = Auto(quality, make, parameters, group, threads=threads, fewest_lanes=lanes or FEWEST, has_rules=bool(rules))
+            auto = Auto(quality, make, parameters, group, threads=threads, fewest_lanes=lanes or FEWEST, rules=rules)
             reducer = auto.reducer
         kept = kept_terms(parameters, reducer, seed)
         if quality is not None:
-            kept |= {"compressors": {"auto": quality, "rules": repr(rules)}}
+            kept |= {"compressors": {"auto": quality, "rules": repr(dict(rules))}}
         terms = kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend, "hosts": hosts}
     except Exception as caught:  # the other workers wait for this one's word
         error = caught
@@ -170,7 +178,7 @@ def attach(
             made_lanes.grow(groups, MOST if bucket_count(ddp_model, parameters) > FEWEST else FEWEST)
         elif world_size > 1 and lanes is None and not sums_plainly:
             made_lanes.grow(groups, choose_lanes(ddp_model, parameters, reducer, made_lanes, threads))
-        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto, sums_plainly=sums_plainly)
+        attachment = Attachment(ddp_model, parameters, reducer, made_lanes, scaler, kept, compressor, auto, rules=rules, sums_plainly=sums_plainly)
         slot.fill(ddp_model, attachment)
     except BaseException:
         made_lanes.close()

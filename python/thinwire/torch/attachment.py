@@ -3,6 +3,7 @@
 import math
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,9 +45,10 @@ class Attachment(Averager):
         spec: str,
         auto: Auto | None = None,
         *,
+        rules: Sequence[tuple[str, str]] = (),
         sums_plainly: bool = False,
     ):
-        """sums_plainly: nothing is compressed, so that buckets are all-reduced as DDP does without a hook."""
+        """rules: as they were given. sums_plainly: nothing is compressed, so that buckets are all-reduced as DDP does without a hook."""
         super().__init__(ddp_model.process_group, parameters, reducer, lanes, terms, spec, owner=ddp_model)
         # The model holds the hook, and so the attachment, from C++, where no garbage collector looks.
         self._model = weakref.ref(ddp_model)
@@ -56,6 +58,7 @@ class Attachment(Averager):
         self._dense_forms = DenseForms()
         self._jobs: list[BucketJob] = []  # of the backward pass under way
         self._auto = auto
+        self._rules = list(rules)
         self._sums_plainly = sums_plainly
         if auto is not None:
             auto.start(lanes)
@@ -75,8 +78,8 @@ class Attachment(Averager):
         parameters = self._parameters.indices(bucket.parameters())
         if self._auto is not None:
             if not buffer.is_sparse:
-                self._clock.add_bucket(buffer.numel())
-                self._auto.see(buffer, parameters)
+                self._clock.add_bucket(buffer.numel(), parameters)
+            self._auto.see(buffer, parameters)
             if self._auto.is_plain:
                 return self._average_plainly(bucket)
         is_plain = not self._parameters.suit_the_reducer(parameters)
@@ -122,6 +125,12 @@ class Attachment(Averager):
         return super().spec if self._auto is None else self._auto.spec
 
     @property
+    def rules(self) -> list[tuple[str, str]]:
+        """By which some parameters travel otherwise, pairs of pattern and spec: those that attach() was given, and behind them those that
+        ``auto`` has found for the spec at work. ``attach(model, attachment.spec, rules=attachment.rules)`` repeats what it does."""
+        return [*self._rules, *([] if self._auto is None else self._auto.rules)]
+
+    @property
     def lanes(self) -> int:
         """How many buckets travel at once, at most, where something is compressed; none of a worker that is alone."""
         return len(self._lanes)
@@ -137,7 +146,9 @@ class Attachment(Averager):
         with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire,
         decode. Where nothing is compressed, wire is what backward passes waited for at their end, and nobody looks for NaN.
         A quotient that is undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
-        seconds of a step by spec, prospects (spec, predicted seconds, error, bits).
+        seconds of a step by spec, prospects (spec, predicted seconds, error, bits, by_rows: whether of parameters
+        of which few rows are used these alone travel), rows (the share that is used, by name of such a parameter), rules (that
+        were found, and hold for the spec at work).
         """
         return super().stats() | ({} if self._auto is None else {"auto": self._auto.figures()})
 

@@ -3,7 +3,8 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from glob import escape as glob_escape
 from typing import Any, Protocol
 
 import torch
@@ -11,11 +12,12 @@ import torch.distributed as dist
 from torch.utils.dlpack import to_dlpack
 
 from thinwire import _native
-from thinwire._arguments import QUALITIES, Rules, used_rules
+from thinwire._arguments import QUALITIES
 from thinwire.torch.checkpoint import Row
 from thinwire.torch.cores import cores_of_worker
 from thinwire.torch.lanes import Lanes, is_finite
-from thinwire.torch.model_parameters import REDUCERS_TYPES, ModelParameters
+from thinwire.torch.model_parameters import ModelParameters, TravellingParameters
+from thinwire.torch.samples import Sample, UsedRows, gradients_in
 from thinwire.torch.search import PLAIN, Phase, Prospect, Search
 from thinwire.torch.step_clock import TimedStep
 
@@ -23,8 +25,16 @@ Link = tuple[float, float]  # bytes a second, seconds a round
 
 
 class MakeReducer(Protocol):
-    def __call__(self, spec: str, link: Link | None = None, *, measures: bool = False) -> _native.Reducer:
-        """``spec``: PLAIN for one that compresses nothing. ``measures``: errors, in every step."""
+    def __call__(
+        self,
+        spec: str,
+        link: Link | None = None,
+        *,
+        further_rules: Sequence[tuple[str, str]] = (),
+        sample: TravellingParameters | None = None,
+    ) -> _native.Reducer:
+        """``spec``: PLAIN for one that compresses nothing. further_rules: behind those that the caller of attach() gave. sample: its
+        parameters instead of the model's, with errors that are measured in every step."""
 
 
 # How codes are combined is not left to `reduce=auto`, which knows nothing of what decoding costs.
@@ -35,39 +45,27 @@ _FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("rate=0.25", "rate=0
 # `casq:rate=0.5` leave 0.17 to 0.31, and train to plain's accuracy within the noise of seeds (README, docs/rate.md); of a language model
 # `casq:bits=2` leaves 0.47 to 0.56 (docs/auto.md).
 _QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.35), (_FAST, 0.7)], strict=True))
-_SAMPLE = 2**21  # elements, on which prospects are tried
 _EXCHANGES = 3  # of which the last one counts: the first trains clusters, behind it a lane's memory becomes one piece, and the second touches that
 
 _log = logging.getLogger("thinwire")
 
 
-def with_plain_types(rules: Rules, parameters: ModelParameters) -> list[tuple[str, str]]:
+def rule_for_rows(name: str, spec: str) -> tuple[str, str]:
+    """By which a parameter of which few rows are used sends these alone: losslessly, or compressed by the spec."""
+    return glob_escape(name), "s2:mode=exact" if spec == "none" else f"s2:mode=exact/{spec}"
+
+
+def with_plain_types(rules: list[tuple[str, str]], parameters: ModelParameters) -> list[tuple[str, str]]:
     """Of types that no compressor takes nothing is compressed, which a rule need not say."""
-    pairs = used_rules(rules, parameters.names_in_model)
-    return [*pairs, *(rule for rule in parameters.plain_rules if rule[0] not in dict(pairs))]
+    return [*rules, *(rule for rule in parameters.plain_rules if rule[0] not in dict(rules))]
 
 
-@dataclass
-class Sample:
-    """Gradients of some parameters of this worker, before they were averaged."""
+@dataclass(frozen=True)
+class Exchanged:
+    """What an exchange of a sample has taken."""
 
-    parts: list[torch.Tensor] = field(default_factory=list)
-    parameters: list[int] = field(default_factory=list)
-
-    def take(self, bucket: torch.Tensor, parameters: list[int], of: ModelParameters) -> None:
-        begin = 0
-        for index in parameters:
-            end = begin + of.elements[index]
-            if self._wants(bucket, index, of):
-                self.parts.append(bucket[begin:end].detach().to("cpu", copy=True))
-                self.parameters.append(index)
-            begin = end
-
-    def _wants(self, bucket: torch.Tensor, index: int, of: ModelParameters) -> bool:
-        """What would be compressed; of one type; a larger one than fits only if there is nothing else."""
-        if of.is_small(index) or bucket.dtype not in REDUCERS_TYPES or (self.parts and bucket.dtype != self.parts[0].dtype):
-            return False
-        return not self.parts or sum(map(len, self.parts)) + of.elements[index] <= _SAMPLE
+    spent: dict[str, Any]  # counters
+    elements: int
 
 
 class Auto:
@@ -83,12 +81,14 @@ class Auto:
         *,
         threads: int,
         fewest_lanes: int,
-        has_rules: bool,
+        rules: Sequence[tuple[str, str]],
     ):
+        """rules: those that the caller of attach() gave."""
         self.quality = quality
         specs, self._limit = _QUALITIES[quality]
         # Where rules say what travels otherwise, these alone may be best.
-        self.specs = ("none", *specs) if has_rules else specs
+        self.specs = ("none", *specs) if rules else specs
+        self._ruled = {index for index, name in enumerate(parameters.names) if any(_native.matches(pattern, name) for pattern, _ in rules)}
         self._make, self._parameters = make, parameters
         self._threads, self._fewest_lanes = threads, fewest_lanes
         self._world_size = dist.get_world_size(group)
@@ -101,7 +101,10 @@ class Auto:
         self._paid: set[int] = set()  # of these, what is on its way in the step at hand
         self._search = Search(self._agree, self._prospects)
         self._lanes: Lanes | None = None
-        self._sample = Sample()
+        self._rows: dict[int, float] = {}  # parameters of which few rows are used, with the share that some worker uses
+        self._rows_of_search = 0  # by which these were found
+        self._by_rows: set[str] = set()  # specs by which of these the used rows travel, and no others
+        self._forget_samples()
         self._watched: list[TimedStep] = []
         self._loss_scale = 1.0
 
@@ -130,12 +133,31 @@ class Auto:
         """With a backward pass's first bucket."""
         self._loss_scale = loss_scale
         if self._search.wants_sample:
-            self._sample = Sample()
+            self._forget_samples()
 
     def see(self, bucket: torch.Tensor, parameters: list[int]) -> None:
-        """A dense bucket that is ready, before anybody changes it."""
-        if self._search.wants_sample:
-            self._sample.take(bucket, parameters, self._parameters)
+        """A bucket that is ready, before anybody changes it."""
+        if not self._search.wants_sample:
+            return
+        for index, gradient in gradients_in(bucket, parameters, self._parameters):
+            name, shape = self._parameters.layout[index]
+            if not self._knows_rows and len(shape) == 2 and index not in self._ruled:
+                self._used.see(gradient, index, shape[0])
+            if self._knows_rows and index in self._rows:
+                self._in_rows.offer(gradient, name, shape)
+            elif not bucket.is_sparse:
+                self._whole.offer(gradient, name, shape)
+
+    @property
+    def _knows_rows(self) -> bool:
+        return self._rows_of_search == self._search.searches
+
+    def _forget_samples(self) -> None:
+        apart = set(self._rows) if self._knows_rows else set()
+        compressed = {index for index in range(len(self._parameters.elements)) if not self._parameters.is_small(index)}
+        self._whole = Sample(sum(self._parameters.elements[index] for index in compressed - apart))
+        self._in_rows = Sample(sum(self._parameters.elements[index] for index in apart))
+        self._used = UsedRows()
 
     def add_owed(self, bucket: torch.Tensor, parameters: list[int]) -> None:
         """To the gradients of a step that does not keep residuals."""
@@ -164,7 +186,8 @@ class Auto:
         if self.spec != before:
             self._leave(before)
         if self.is_decided and not was_decided:
-            self._watched, self._sample = [], Sample()
+            self._watched = []
+            self._forget_samples()
             self._drop([spec for spec in self._reducers if spec not in (PLAIN, self.spec)])
             if self._is_first:
                 _log.info("%s", self)
@@ -183,7 +206,17 @@ class Auto:
             "searches": search.searches,
             "seconds": dict(search.measured),
             "prospects": [vars(prospect) for prospect in search.prospects],
+            "rows": {self._parameters.names[index]: share for index, share in self._rows.items()},
+            "rules": dict(self.rules),
         }
+
+    @property
+    def rules(self) -> list[tuple[str, str]]:
+        """That were found, and hold for the spec of the step at hand."""
+        return self._rules_of(self.spec)
+
+    def _rules_of(self, spec: str) -> list[tuple[str, str]]:
+        return [rule_for_rows(self._parameters.names[index], spec) for index in self._rows] if spec in self._by_rows else []
 
     def __str__(self) -> str:
         """A few lines: what it found, and what it does."""
@@ -191,13 +224,14 @@ class Auto:
         if search.phase is not Phase.KEEP:
             return f"auto:quality={self.quality} is {search.phase.value}, at the moment by {self.spec}"
         lines = [f"auto:quality={self.quality} has decided for {self.spec}"]
+        lines += [f"  rules: {name!r}: {rule!r}" for name, rule in self.rules]
         if PLAIN in search.measured:
             lines.append(f"  {'spec':<36}{'predicted':>10}{'measured':>10}{'bits':>7}{'error':>8}")
             lines.append(f"  {PLAIN:<36}{'-':>10}{_milliseconds(search.measured[PLAIN]):>10}{32:>7}{0:>8}")
         for prospect in search.prospects:
             predicted, measured = _milliseconds(prospect.seconds), _milliseconds(search.measured.get(prospect.spec))
             line = f"  {prospect.spec:<36}{predicted:>10}{measured:>10}{prospect.bits:>7.2f}{prospect.error:>8.3f}"
-            lines.append(line + ("" if prospect.is_allowed else "  too lossy"))
+            lines.append(line + ("  by rows" if prospect.by_rows else "") + ("" if prospect.is_allowed else "  too lossy"))
         return "\n".join(lines)
 
     def rows(self) -> list[Row]:
@@ -207,16 +241,25 @@ class Auto:
     def state(self) -> dict[str, Any]:
         """The same on all workers."""
         assert self._lanes is not None
-        return {"spec": self.spec, "decided": self.is_decided, "link": self._link, "lanes": self._lanes.used}
+        return {
+            "spec": self.spec,
+            "decided": self.is_decided,
+            "link": self._link,
+            "lanes": self._lanes.used,
+            "rows": {self._parameters.names[index]: share for index, share in self._rows.items()} if self.rules else {},
+        }
 
     def load(self, state: dict[str, Any], rows: list[Row]) -> None:
         """What state() and rows() were. Raises StateError or ArgumentError, and changes nothing."""
         assert self._lanes is not None
-        spec = state["spec"]
-        reducers = {PLAIN: self._make(PLAIN, state["link"])} | {spec: self._make(spec, state["link"])}
+        spec, link = state["spec"], state["link"]
+        further = [rule_for_rows(name, spec) for name in state["rows"]]
+        reducers = {PLAIN: self._make(PLAIN, link)} | {spec: self._make(spec, link, further_rules=further)}
         self.owed = _load(reducers[spec], rows)
         self._drop(list(self._reducers))
-        self._reducers, self._link = reducers, state["link"]
+        self._reducers, self._link = reducers, link
+        self._rows = {self._parameters.names.index(name): share for name, share in state["rows"].items()}
+        self._by_rows, self._rows_of_search = {spec} if self._rows else set(), 0
         self._search = Search(self._agree, self._prospects)
         if state["decided"]:
             self._search.keep(spec)
@@ -233,7 +276,7 @@ class Auto:
     def _leave(self, spec: str) -> None:
         """For the one that is at work now."""
         if self.spec not in self._reducers:
-            self._reducers[self.spec] = self._make(self.spec, self._link)
+            self._reducers[self.spec] = self._make(self.spec, self._link, further_rules=self.rules)
         before, after = self._reducers[spec], self.reducer
         rows = zip(after.state(), self._rows_of(before), strict=True)
         self.owed = _load(after, [(name, steps, left[2], memory) for (name, steps, _, memory), left in rows])
@@ -249,29 +292,54 @@ class Auto:
         return self._lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
 
     def _prospects(self) -> list[Prospect] | None:
-        """By an exchange of the sample for each spec. All workers together. None: the backward pass has failed, or the sample is not
-        finite, as under a loss scale that is still too large."""
+        """By exchanges of the samples for each spec. All workers together. None: the backward pass has failed, or the samples are not
+        finite, as under a loss scale that is still too large; or it has only now become known of which gradients few rows are used."""
         assert self._lanes is not None
-        plain = self._reducers[PLAIN]
-        values = torch.cat(self._sample.parts) if self._sample.parts else torch.empty(0)
-        failed, empty = self._agree([not self._watched or not is_finite(values), not len(values)])
+        whole, in_rows = self._whole, self._in_rows
+        finite = is_finite(whole.values) and is_finite(in_rows.values)
+        (failed,) = self._agree([not self._watched or not finite])
         if failed:
             return None
-        if empty:
+        if not self._knows_rows:
+            self._rows, self._by_rows = self._used.agreed_shares(len(self._parameters.layout), self._agree), set()
+            self._rows_of_search = self._search.searches
+            self._drop([spec for spec in self._reducers if spec != PLAIN])
+            if self._rows:
+                return None
+        if not len(whole) and not len(in_rows):
             return []  # nothing that would be compressed
+        plain = self._reducers[PLAIN]
         self._lanes.run(plain.measure_link(0))
-        self._link = self._as_seen(plain.link, values.element_size())
-        found = []
-        for spec in self.specs:
-            reducer = self._make(spec, self._link, measures=True)
-            before: dict[str, Any] = {}
-            for _ in range(_EXCHANGES):
-                before = reducer.counters()
-                self._lanes.run(reducer.reduce(to_dlpack(values.clone()), self._sample.parameters, 0, self._loss_scale))
-            found.append(self._prospect(spec, _sum([reducer.counters()], before), len(values)))
+        self._link = self._as_seen(plain.link, (whole if len(whole) else in_rows).values.element_size())
+        found: list[Prospect] = []
+        for spec in dict.fromkeys((*self.specs, "none") if len(in_rows) else self.specs):
+            coded = self._exchanged(spec, whole)
+            if coded is not None and spec in self.specs:
+                found.append(self._prospect(spec, coded))
+            if len(in_rows):
+                further = [rule_for_rows(self._parameters.names[index], spec) for index in self._rows]
+                found.append(self._prospect(spec, coded, self._exchanged(spec, in_rows, further)))
         said = iter(self._agree([number for one in found for number in (one.seconds, one.error, one.bits, one.lanes)]))
-        agreed = [Prospect(spec, next(said), next(said), next(said), int(next(said))) for spec in self.specs]
-        return [replace(prospect, is_allowed=prospect.error <= self._limit) for prospect in agreed]
+        agreed = [replace(one, seconds=next(said), error=next(said), bits=next(said), lanes=int(next(said))) for one in found]
+        best: dict[str, Prospect] = {}  # of each spec's two ways
+        for one in sorted(agreed, key=lambda one: (one.error > self._limit, one.seconds)):
+            best.setdefault(one.spec, replace(one, is_allowed=one.error <= self._limit))
+        self._by_rows = {one.spec for one in best.values() if one.by_rows}
+        return list(best.values())
+
+    def _exchanged(self, spec: str, sample: Sample, further_rules: Sequence[tuple[str, str]] = ()) -> Exchanged | None:
+        """None where there is nothing to exchange."""
+        assert self._lanes is not None
+        if not len(sample):
+            return None
+        values, parameters = sample.values, sample.parameters(self._parameters)
+        reducer = self._make(spec, self._link, further_rules=further_rules, sample=parameters)
+        before: dict[str, Any] = {}
+        for _ in range(_EXCHANGES):
+            before = reducer.counters()
+            indices = list(range(len(parameters.layout)))
+            self._lanes.run(reducer.reduce(to_dlpack(values.clone()), indices, 0, self._loss_scale))
+        return Exchanged(_sum([reducer.counters()], before), len(values))
 
     def _as_seen(self, probed: Link | None, element_bytes: int) -> Link:
         """The link as a short probe has found it, unless plain sums of the watched steps went faster, from the first bucket to the step's end.
@@ -281,21 +349,33 @@ class Auto:
         fastest = 0.0
         for step in [] if self._parameters.any_on_device else self._watched:
             if step.ready and step.seconds is not None:
-                sent = sent_of_element * sum(elements for _, elements in step.ready)
-                fastest = max(fastest, sent / max(step.seconds - step.ready[0][0], 1e-9))
+                sent = sent_of_element * sum(bucket.elements for bucket in step.ready)
+                fastest = max(fastest, sent / max(step.seconds - step.ready[0].seconds, 1e-9))
         (seconds_a_byte,) = self._agree([1 / fastest if fastest else math.inf])
         return max(probed[0], 1 / seconds_a_byte), probed[1]
 
-    def _prospect(self, spec: str, spent: dict[str, Any], elements: int) -> Prospect:
+    def _prospect(self, spec: str, whole: Exchanged | None, in_rows: Exchanged | None = None) -> Prospect:
+        """By what gradients that are coded whole have taken, and those of which only used rows travel; of these, if they are None, as much
+        as of the others."""
         watched = sorted(self._watched, key=lambda step: step.computed)[len(self._watched) // 2]
         link = self._link
         assert link is not None and self._lanes is not None
+        apart = self._rows if in_rows is not None else {}
+
+        def spent(counter: str, parameters: Sequence[int], *, each: bool = False) -> float:
+            """By so many elements as these parameters have; each: however many."""
+            total = 0.0
+            for part, in_part in ((whole, lambda index: index not in apart), (in_rows, lambda index: index in apart)):
+                elements = sum(self._parameters.elements[index] for index in parameters if in_part(index))
+                if part is not None and elements:
+                    total += part.spent[counter] * (1 if each else elements / part.elements)
+            return total
+
+        everything = [index for bucket in watched.ready for index in bucket.parameters]
         idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
-        codec = spent["encode_seconds"] + spent["decode_seconds"]
-        scale = sum(count for _, count in watched.ready) / elements
-        lanes = _native.choose_lanes(
-            scale * codec, scale * spent["traffic_bytes"] / link[0], buckets=max(1, len(watched.ready)), most=len(self._lanes)
-        )
+        codec = spent("encode_seconds", everything) + spent("decode_seconds", everything)
+        traffic = spent("traffic_bytes", everything)
+        lanes = _native.choose_lanes(codec, traffic / link[0], buckets=max(1, len(watched.ready)), most=len(self._lanes))
         lanes = max(lanes, self._fewest_lanes)
         seconds = _native.predict_step(
             compute_seconds=watched.computed,
@@ -304,17 +384,20 @@ class Auto:
             link=link,
             buckets=[
                 (
-                    min(ready, watched.computed),
-                    spent["encode_seconds"] * count / elements,
-                    spent["decode_seconds"] * count / elements,
-                    spent["rounds"],
-                    spent["traffic_bytes"] * count / elements,
+                    min(bucket.seconds, watched.computed),
+                    spent("encode_seconds", bucket.parameters),
+                    spent("decode_seconds", bucket.parameters),
+                    spent("rounds", bucket.parameters, each=True),
+                    spent("traffic_bytes", bucket.parameters),
                 )
-                for ready, count in watched.ready
+                for bucket in watched.ready
             ],
         )
-        error = spent["error_energy"] / spent["measured_energy"] if spent["measured_energy"] else 0.0
-        return Prospect(spec, seconds, error, 8 * spent["payload_bytes"] / elements, lanes)
+        coded = [index for index in range(len(self._parameters.elements)) if not self._parameters.is_small(index)]
+        bits = 8 * spent("payload_bytes", coded) / sum(self._parameters.elements[index] for index in coded)
+        tried = _sum([part.spent for part in (whole, in_rows) if part is not None])
+        error = tried["error_energy"] / tried["measured_energy"] if tried["measured_energy"] else 0.0
+        return Prospect(spec, seconds, error, bits, lanes, by_rows=in_rows is not None)
 
 
 def _load(reducer: _native.Reducer, rows: list[Row]) -> dict[int, torch.Tensor]:

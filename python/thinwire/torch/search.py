@@ -41,6 +41,7 @@ class Prospect:
     bits: float  # that a worker sends for an element
     lanes: int = 1  # by which it goes best
     is_allowed: bool = True
+    by_rows: bool = False  # of parameters of which few rows are used, these alone travel
 
 
 class Search:

@@ -3,8 +3,15 @@
 import math
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
+
+
+class ReadyBucket(NamedTuple):
+    seconds: float  # since the step's beginning
+    elements: int
+    parameters: list[int]
 
 
 @dataclass
@@ -13,7 +20,7 @@ class TimedStep:
 
     begin: float = math.nan  # by time.perf_counter()
     processor_begin: float = math.nan  # by time.process_time()
-    ready: list[tuple[float, int]] = field(default_factory=list)  # of dense buckets: seconds since the beginning, elements
+    ready: list[ReadyBucket] = field(default_factory=list)  # dense ones
     computed: float = math.nan  # seconds until the backward pass is over, but for buckets on their way
     processor: float = math.nan  # seconds of all the process's threads, until then, if that is wanted
     seconds: float | None = None  # until its means are there; None: it has not ended, or its beginning is not known
@@ -33,9 +40,9 @@ class StepClock:
         self._on_device = on_device
         self.step = TimedStep()  # the one under way
 
-    def add_bucket(self, elements: int) -> None:
+    def add_bucket(self, elements: int, parameters: list[int]) -> None:
         """That is ready."""
-        self.step.ready.append((time.perf_counter() - self.step.begin, elements))
+        self.step.ready.append(ReadyBucket(time.perf_counter() - self.step.begin, elements, parameters))
 
     def computed(self, exactly: bool) -> None:
         """The backward pass is over."""
