@@ -89,7 +89,7 @@ def test_gradients_of_a_bucket():
     found = dict(gradients_in(bucket, indices, parameters))
     assert list(found) == [indices[0], indices[2]]  # the others are small
     assert torch.equal(found[indices[0]], embedding.flatten()) and torch.equal(found[indices[2]], weight.flatten())
-    sparse = torch.sparse_coo_tensor([[7, 7, 9]], torch.ones(3, 4), (300, 4))
+    sparse = torch.sparse_coo_tensor([[7, 7, 9]], torch.ones(3, 4), (300, 4), check_invariants=True)
     (((index, dense),)) = gradients_in(sparse, indices[:1], parameters)
     assert index == indices[0] and dense.view(300, 4)[7].tolist() == [2.0] * 4 and dense.sum() == 12
     assert not list(gradients_in(bucket.double(), indices, parameters))

@@ -22,7 +22,7 @@ from thinwire.torch.agreement import (
 )
 from thinwire.torch.attaching_shards import attach_shards
 from thinwire.torch.attachment import Attachment
-from thinwire.torch.auto import Auto, Link, with_plain_types
+from thinwire.torch.auto import Auto, with_plain_types
 from thinwire.torch.cores import default_threads
 from thinwire.torch.fully_sharded import is_fully_sharded
 from thinwire.torch.handshake import shake_hands
@@ -30,6 +30,7 @@ from thinwire.torch.hosts import Hosts, SaidHosts
 from thinwire.torch.lane_choice import FEWEST, MOST, bucket_count, choose_lanes
 from thinwire.torch.lane_groups import LaneGroups
 from thinwire.torch.model_parameters import ModelParameters, TravellingParameters
+from thinwire.torch.prospects import Link
 from thinwire.torch.search import PLAIN
 from thinwire.torch.served_models import check_is_ddp, free_slot
 from thinwire.torch.shard_attachment import ShardAttachment

@@ -147,7 +147,7 @@ class Attachment(Averager):
         decode. Where nothing is compressed, wire is what backward passes waited for at their end, and nobody looks for NaN.
         A quotient that is undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
         seconds of a step by spec, prospects (spec, predicted seconds, error, bits, by_rows: whether of parameters
-        of which few rows are used these alone travel), rows (the share that is used, by name of such a parameter), rules (that
+        of which few rows are used these alone travel), used_rows (the share of rows, by name of such a parameter), rules (that
         were found, and hold for the spec at work).
         """
         return super().stats() | ({} if self._auto is None else {"auto": self._auto.figures()})

@@ -1,6 +1,6 @@
 """What ``auto`` takes of a step's gradients of this worker, before they are averaged."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -59,9 +59,9 @@ class UsedRows:
         few = [index for index, share in enumerate(agree(shares)) if 0 < share <= _FEW]
         if not few:
             return {}
-        flags = iter(agree(torch.cat([self._used[index] for index in few]).tolist()))
-        by_any = {index: sum(next(flags) for _ in self._used[index]) / len(self._used[index]) for index in few}
-        return {index: share for index, share in by_any.items() if share <= _FEW}
+        by_any = torch.tensor(agree(torch.cat([self._used[index] for index in few]).tolist()))
+        shares = [float(flags.mean()) for flags in by_any.split([len(self._used[index]) for index in few])]
+        return {index: share for index, share in zip(few, shares, strict=True) if share <= _FEW}
 
 
 def gradients_in(bucket: torch.Tensor, parameters: list[int], of: TravellingParameters) -> Iterator[tuple[int, torch.Tensor]]:

@@ -1,0 +1,242 @@
+"""What ``auto`` may take: how long steps would be by which spec, as the model foresees it from watched steps and samples of gradients."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from glob import escape as glob_escape
+from typing import Any, Protocol
+
+import torch
+from torch.utils.dlpack import to_dlpack
+
+from thinwire import _native
+from thinwire.torch.cores import cores_of_worker
+from thinwire.torch.lanes import Lanes, is_finite
+from thinwire.torch.model_parameters import TravellingParameters
+from thinwire.torch.samples import Sample, UsedRows, gradients_in
+from thinwire.torch.search import Prospect
+from thinwire.torch.step_clock import TimedStep
+
+Link = tuple[float, float]  # bytes a second, seconds a round
+
+_EXCHANGES = 3  # of which the last one counts: the first trains clusters, behind it a lane's memory becomes one piece, and the second touches that
+_WORTH_ROUNDS = 0.9  # of a step: used rows take rounds of their own, which last longer than the model knows where workers share cores
+
+
+class MakeReducer(Protocol):
+    def __call__(
+        self,
+        spec: str,
+        link: Link | None = None,
+        *,
+        further_rules: Sequence[tuple[str, str]] = (),
+        sample: TravellingParameters | None = None,
+    ) -> _native.Reducer:
+        """``spec``: PLAIN for one that compresses nothing. further_rules: behind those that the caller of attach() gave. sample: its
+        parameters instead of the model's, with errors that are measured in every step."""
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """What an exchange of a sample has taken."""
+
+    spent: dict[str, Any]  # counters
+    elements: int
+
+
+class Prospects:
+    """Asked once plain steps were watched. Of embeddings a step uses few rows: each spec is tried with such parameters coded as all
+    others, and with their used rows travelling alone, which it has where that takes clearly less."""
+
+    def __init__(
+        self,
+        specs: Sequence[str],
+        limit: float,
+        make: MakeReducer,
+        parameters: TravellingParameters,
+        world_size: int,
+        *,
+        threads: int,
+        fewest_lanes: int,
+        rules: Sequence[tuple[str, str]],
+    ):
+        """limit: of the errors that are allowed. rules: those that the caller of attach() gave."""
+        self._specs = specs
+        self._limit = limit
+        self._make, self._parameters = make, parameters
+        self._world_size, self._cores = world_size, cores_of_worker(world_size)
+        self._threads, self._fewest_lanes = threads, fewest_lanes
+        self._ruled = {index for index, name in enumerate(parameters.names) if any(_native.matches(pattern, name) for pattern, _ in rules)}
+        self._lanes: Lanes | None = None
+        self.link: Link | None = None  # once it was measured
+        self.used_rows: dict[str, float] = {}  # by name of a parameter of which few are used: the share that some worker uses
+        self._rules: dict[str, list[tuple[str, str]]] = {}  # by specs by which these rows travel alone
+        self.forget()
+
+    def start(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def forget(self) -> None:
+        """What was watched, but not what it told."""
+        self._watched: list[TimedStep] = []
+        self._knows_rows = False
+        self.begin_sample()
+
+    def watch(self, step: TimedStep) -> None:
+        """A plain one."""
+        self._watched.append(step)
+
+    def begin_sample(self) -> None:
+        """Of the step at hand."""
+        coded = {index: elements for index, elements in enumerate(self._parameters.elements) if not self._parameters.is_small(index)}
+        self._whole = Sample(sum(elements for index, elements in coded.items() if not self._goes_by_rows(index)))
+        self._in_rows = Sample(sum(elements for index, elements in coded.items() if self._goes_by_rows(index)))
+        self._used = UsedRows()
+
+    def see(self, bucket: torch.Tensor, parameters: list[int]) -> None:
+        """Of the same step a bucket that is ready, before anybody changes it."""
+        for index, gradient in gradients_in(bucket, parameters, self._parameters):
+            name, shape = self._parameters.layout[index]
+            if not self._knows_rows and len(shape) == 2 and index not in self._ruled:
+                self._used.see(gradient, index, shape[0])
+            if self._goes_by_rows(index):
+                self._in_rows.offer(gradient, name, shape)
+            elif not bucket.is_sparse:
+                self._whole.offer(gradient, name, shape)
+
+    def rules_of(self, spec: str) -> list[tuple[str, str]]:
+        """That were found, and hold where this spec is taken."""
+        return self._rules.get(spec, [])
+
+    def take_over(self, link: Link | None, spec: str, rules: list[tuple[str, str]]) -> None:
+        """What another run has found."""
+        self.link, self.used_rows, self._rules = link, {}, {spec: rules}
+        self.forget()
+
+    def ask(self, plain: _native.Reducer, loss_scale: float) -> list[Prospect] | None:
+        """By exchanges of the samples for each spec. All workers together, with the same answers. None: the backward pass has failed, or
+        the samples are not finite, as under a loss scale that is still too large; or it has only now become known of which gradients few
+        rows are used."""
+        assert self._lanes is not None
+        whole, in_rows = self._whole, self._in_rows
+        finite = is_finite(whole.values) and is_finite(in_rows.values)
+        (failed,) = self._agree([not self._watched or not finite])
+        if failed:
+            return None
+        if not self._knows_rows:
+            shares = self._used.agreed_shares(len(self._parameters.names), self._agree)
+            self.used_rows, self._knows_rows = {self._parameters.names[index]: share for index, share in shares.items()}, True
+            if shares:
+                return None
+        if not len(whole) and not len(in_rows):
+            return []  # nothing that would be compressed
+        self._lanes.run(plain.measure_link(0))
+        self.link = self._as_seen(plain.link, (whole if len(whole) else in_rows).values.element_size())
+        found: list[Prospect] = []
+        for spec in dict.fromkeys((*self._specs, "none") if len(in_rows) else self._specs):
+            coded = self._exchanged(spec, whole, loss_scale)
+            if coded is not None and spec in self._specs:
+                found.append(self._priced(spec, coded))
+            if len(in_rows):
+                found.append(self._priced(spec, coded, self._exchanged(spec, in_rows, loss_scale, self._rules_for_rows(spec))))
+        said = iter(self._agree([number for one in found for number in (one.seconds, one.error, one.bits, one.lanes)]))
+        agreed = [replace(one, seconds=next(said), error=next(said), bits=next(said), lanes=int(next(said))) for one in found]
+        best: dict[str, Prospect] = {}  # of each spec's ways
+        for one in sorted(agreed, key=lambda one: (one.error > self._limit, one.seconds * (1 if one.by_rows else _WORTH_ROUNDS))):
+            best.setdefault(one.spec, replace(one, is_allowed=one.error <= self._limit))
+        self._rules = {spec: self._rules_for_rows(spec) for spec, one in best.items() if one.by_rows}
+        return list(best.values())
+
+    def _goes_by_rows(self, index: int) -> bool:
+        """As far as this search knows."""
+        return self._knows_rows and self._parameters.names[index] in self.used_rows
+
+    def _rules_for_rows(self, spec: str) -> list[tuple[str, str]]:
+        """Losslessly, or compressed by the spec."""
+        return [(glob_escape(name), "s2:mode=exact" if spec == "none" else f"s2:mode=exact/{spec}") for name in self.used_rows]
+
+    def _agree(self, numbers: Sequence[float]) -> list[float]:
+        assert self._lanes is not None
+        return agree(self._lanes, numbers)
+
+    def _exchanged(self, spec: str, sample: Sample, loss_scale: float, further_rules: Sequence[tuple[str, str]] = ()) -> Exchanged | None:
+        """None where there is nothing to exchange."""
+        assert self._lanes is not None
+        if not len(sample):
+            return None
+        values, parameters = sample.values, sample.parameters(self._parameters)
+        reducer = self._make(spec, self.link, further_rules=further_rules, sample=parameters)
+        before: dict[str, Any] = {}
+        for _ in range(_EXCHANGES):
+            before = reducer.counters()
+            indices = list(range(len(parameters.layout)))
+            self._lanes.run(reducer.reduce(to_dlpack(values.clone()), indices, 0, loss_scale))
+        return Exchanged(sum_of([reducer.counters()], before), len(values))
+
+    def _as_seen(self, probed: Link | None, element_bytes: int) -> Link:
+        """The link as a short probe has found it, unless plain sums of the watched steps went faster, from the first bucket to the step's end.
+        On a device they go by other ways than lanes do."""
+        assert probed is not None
+        sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
+        fastest = 0.0
+        for step in [] if self._parameters.any_on_device else self._watched:
+            if step.ready and step.seconds is not None:
+                sent = sent_of_element * sum(bucket.elements for bucket in step.ready)
+                fastest = max(fastest, sent / max(step.seconds - step.ready[0].seconds, 1e-9))
+        (seconds_a_byte,) = self._agree([1 / fastest if fastest else math.inf])
+        return max(probed[0], 1 / seconds_a_byte), probed[1]
+
+    def _priced(self, spec: str, whole: Exchanged | None, in_rows: Exchanged | None = None) -> Prospect:
+        """By what gradients that are coded whole have taken, and those of which only used rows travel; of these, if they are None, as much
+        as of the others."""
+        watched = sorted(self._watched, key=lambda step: step.computed)[len(self._watched) // 2]
+        link = self.link
+        assert link is not None and self._lanes is not None
+        apart = {self._parameters.names.index(name) for name in self.used_rows} if in_rows is not None else set()
+
+        def spent(counter: str, parameters: Sequence[int], *, each: bool = False) -> float:
+            """By so many elements as these parameters have; each: however many."""
+            total = 0.0
+            for part, in_part in ((whole, lambda index: index not in apart), (in_rows, lambda index: index in apart)):
+                elements = sum(self._parameters.elements[index] for index in parameters if in_part(index))
+                if part is not None and elements:
+                    total += part.spent[counter] * (1 if each else elements / part.elements)
+            return total
+
+        everything = [index for bucket in watched.ready for index in bucket.parameters]
+        idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
+        codec = spent("encode_seconds", everything) + spent("decode_seconds", everything)
+        traffic = spent("traffic_bytes", everything)
+        lanes = _native.choose_lanes(codec, traffic / link[0], buckets=max(1, len(watched.ready)), most=len(self._lanes))
+        lanes = max(lanes, self._fewest_lanes)
+        seconds = _native.predict_step(
+            compute_seconds=watched.computed,
+            hidden=min(1.0, idle / self._threads),
+            lanes=lanes,
+            link=link,
+            buckets=[
+                (
+                    min(bucket.seconds, watched.computed),
+                    spent("encode_seconds", bucket.parameters),
+                    spent("decode_seconds", bucket.parameters),
+                    spent("rounds", bucket.parameters, each=True),
+                    spent("traffic_bytes", bucket.parameters),
+                )
+                for bucket in watched.ready
+            ],
+        )
+        coded = [index for index in range(len(self._parameters.elements)) if not self._parameters.is_small(index)]
+        bits = 8 * spent("payload_bytes", coded) / sum(self._parameters.elements[index] for index in coded)
+        tried = sum_of([part.spent for part in (whole, in_rows) if part is not None])
+        error = tried["error_energy"] / tried["measured_energy"] if tried["measured_energy"] else 0.0
+        return Prospect(spec, seconds, error, bits, lanes, by_rows=in_rows is not None)
+
+
+def agree(lanes: Lanes, numbers: Sequence[float]) -> list[float]:
+    """The greatest of all workers' numbers, one by one."""
+    return lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
+
+
+def sum_of(all_counters: list[dict[str, Any]], without: dict[str, Any] | None = None) -> dict[str, Any]:
+    names = {name: None for counters in all_counters for name in counters}
+    return {name: sum(counters.get(name, 0) for counters in all_counters) - (without or {}).get(name, 0) for name in names}
