@@ -62,7 +62,7 @@ def judged(cell: dict) -> dict:
 
 
 def table(cells: list[dict]) -> str:
-    lines = [f"{'link':<8}{'size':>5}{'plain':>9}{'again':>9}{'auto':>9}{'/best':>6}{'/plain':>7}  {'took':<22}{'best':<22}".rstrip()]
+    lines = [f"{'link':<8}{'size':>5}{'plain':>8}{'again':>8}{'auto':>8}{'/best':>6}{'/plain':>7}  {'took':<27}{'best':<21}".rstrip()]
     lines += [_line(cell) for cell in cells]
     verdicts = [judged(cell) for cell in cells]
     near = sum(verdict["to_best"] <= _NEAR for verdict in verdicts)
@@ -86,14 +86,14 @@ def model_errors(cells: list[dict]) -> list[float]:
 
 
 def _taken(auto: dict) -> str:
-    return auto["spec"] + (" by rows" if auto.get("rules") else "")
+    return auto["spec"] + (",rows" if auto.get("rules") else "")
 
 
 def _line(cell: dict) -> str:
     seconds, verdict = cell["seconds"], judged(cell)
-    numbers = "".join(f"{1e3 * seconds[spec]:>9.1f}" for spec in (_PLAIN, _AGAIN, _AUTO))
+    numbers = "".join(f"{1e3 * seconds[spec]:>8.1f}" for spec in (_PLAIN, _AGAIN, _AUTO))
     return (f"{cell['link']:<8}{cell['size']:>5}{numbers}{verdict['to_best']:>6.2f}{verdict['to_plain']:>7.2f}"
-            f"  {_short(verdict['took']):<22}{_short(verdict['best']):<22}").rstrip()
+            f"  {_short(verdict['took']):<27}{_short(verdict['best']):<21}").rstrip()
 
 
 def _main(spec: str) -> str:

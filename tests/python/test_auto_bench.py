@@ -35,6 +35,15 @@ def test_what_is_too_lossy_is_no_best():
     assert job.judged(cell(0.55, "plain", **{"casq:bits=2,reduce=gather": 0.1}))["best"] == "casq:rate=0.5,reduce=scatter"
 
 
+def test_what_goes_by_rows_is_said_and_is_no_prediction_of_a_fixed_spec():
+    by_rows = cell(0.55, "casq:rate=0.5,reduce=scatter")
+    auto = by_rows["auto"]["auto"] | {"rules": {"embedding.weight": "s2:mode=exact/casq:rate=0.5,reduce=scatter"}}
+    by_rows["auto"]["auto"] = auto | {"prospects": [prospect | {"by_rows": True} for prospect in LOSSY]}
+    assert "casq:rate=0.5,scatter,rows casq:rate=0.5,scatter" in job.table([by_rows, cell(0.55, "plain")]).splitlines()[1]
+    assert len(job.model_errors([by_rows])) == 0 and len(job.model_errors([cell(0.55, "plain")])) == 1
+    assert max(map(len, job.table([by_rows, cell(0.55, "plain")]).splitlines())) <= 100
+
+
 def test_table_fits_and_counts():
     cells = [cell(0.52, "casq:rate=0.5,reduce=auto"), cell(1.1, "plain"), cell(1.01, "plain", **{"casq:rate=0.5,reduce=scatter": 2.0})]
     lines = job.table(cells).splitlines()
