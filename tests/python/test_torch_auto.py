@@ -398,6 +398,24 @@ def test_of_embeddings_the_used_rows_travel(sparse):
     pool(2).run(check_rows, sparse)
 
 
+def check_rows_pay(sparse):
+    """By the model's own word, without a script: what is coded whole is a hundred times as long as all that is used."""
+    model = ddp(Words(vocabulary=200_000, sparse=sparse))
+    with thinwire.torch.attach(model) as attachment:
+        go(model, attachment, 10)
+        prospects = attachment.stats()["auto"]["prospects"]
+    by_rows = {prospect["spec"]: prospect["by_rows"] for prospect in prospects}
+    assert by_rows["none"] and by_rows["bf16"]
+    assert min((prospect for prospect in prospects if prospect["is_allowed"]), key=lambda prospect: prospect["seconds"])["by_rows"], prospects
+    return prospects
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_of_a_large_embedding_pay(sparse):
+    first, second = pool(2).run(check_rows_pay, sparse)
+    assert first == second
+
+
 def check_rows_are_found_anew():
     """When steps change lastingly: here the words do, of which few rows were used, and then all."""
     model = ddp(Words(vocabulary=200))
@@ -462,6 +480,7 @@ def check_link():
     with thinwire.torch.attach(model) as attachment:
         prospects, rank = attachment._auto._prospects, dist.get_rank()
         ready = [ReadyBucket(1.0, 1_000_000, []), ReadyBucket(1.5, 1_000_000, [])]  # by ring all-reduce two workers send 8 MB of them
+        ready.insert(0, ReadyBucket(0.1, 10_000_000, [], is_sparse=True))  # of which some rows are sent, by other ways
         prospects._watched = [TimedStep(ready=ready, computed=1.5, seconds=seconds) for seconds in (9.0, 3.0 + 2 * rank, 8.0)]
         assert prospects._as_seen((1e6, 1e-3), 4) == (pytest.approx(2e6), 1e-3)
         assert prospects._as_seen((1e7, 1e-3), 4) == (1e7, 1e-3)

@@ -74,10 +74,16 @@ def test_rows_that_some_worker_uses():
     assert shares_of([[(0, spoilt)]] * 2, 1) == {0: pytest.approx(0.02)}
 
 
-def test_of_many_rows_some_are_looked_at():
-    gradient = torch.zeros(50_000, 2)
-    gradient[::50] = 1
-    assert shares_of([[(0, gradient)]] * 2, 1) == {0: pytest.approx(0.02, rel=0.1)}
+def test_of_many_rows_some_are_compared():
+    def every(step, first):
+        gradient = torch.zeros(50_000, 2)
+        gradient[first::step] = 1
+        return [(0, gradient)]
+
+    assert shares_of([every(50, 0), every(50, 1)], 1) == {0: pytest.approx(0.04, rel=0.1)}
+    assert shares_of([every(10, first) for first in range(4)], 1) == {}  # each a tenth, two fifths together
+    rare = [[(0, using(7, 11, 12, of=100_000))], [(0, using(13, of=100_000))]]  # none of which is compared
+    assert shares_of(rare, 1) == {0: pytest.approx(3e-5)}
 
 
 def test_gradients_of_a_bucket():

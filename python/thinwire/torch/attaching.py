@@ -142,7 +142,7 @@ def attach(
                 group,
                 "none" if spec == PLAIN else spec,
                 None if spec == PLAIN else [*all_rules, *further_rules],
-                small_uncompressed=bool(small_uncompressed),
+                small_uncompressed=bool(small_uncompressed) and sample is None,
                 seed=seed,
                 lanes=lanes or MOST,
                 threads=threads,

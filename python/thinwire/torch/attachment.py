@@ -77,8 +77,7 @@ class Attachment(Averager):
             return self._average_plainly(bucket)
         parameters = self._parameters.indices(bucket.parameters())
         if self._auto is not None:
-            if not buffer.is_sparse:
-                self._clock.add_bucket(buffer.numel(), parameters)
+            self._clock.add_bucket(buffer, parameters)
             self._auto.see(buffer, parameters)
             if self._auto.is_plain:
                 return self._average_plainly(bucket)

@@ -33,7 +33,7 @@ class MakeReducer(Protocol):
         sample: TravellingParameters | None = None,
     ) -> _native.Reducer:
         """``spec``: PLAIN for one that compresses nothing. further_rules: behind those that the caller of attach() gave. sample: its
-        parameters instead of the model's, with errors that are measured in every step."""
+        parameters instead of the model's, all of which are compressed, however small, with errors that are measured in every step."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,10 @@ class Prospects:
         sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
         fastest = 0.0
         for step in [] if self._parameters.any_on_device else self._watched:
-            if step.ready and step.seconds is not None:
-                sent = sent_of_element * sum(bucket.elements for bucket in step.ready)
-                fastest = max(fastest, sent / max(step.seconds - step.ready[0].seconds, 1e-9))
+            dense = [bucket for bucket in step.ready if not bucket.is_sparse]
+            if dense and step.seconds is not None:
+                sent = sent_of_element * sum(bucket.elements for bucket in dense)
+                fastest = max(fastest, sent / max(step.seconds - dense[0].seconds, 1e-9))
         (seconds_a_byte,) = self._agree([1 / fastest if fastest else math.inf])
         return max(probed[0], 1 / seconds_a_byte), probed[1]
 

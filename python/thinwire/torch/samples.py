@@ -10,7 +10,7 @@ Agree = Callable[[Sequence[float]], list[float]]  # the greatest of all workers'
 
 _SAMPLE = 2**21  # elements, about
 _FEW = 0.25  # of a gradient's rows: where workers use more, to find out which saves little
-_LOOKED_AT = 4096  # rows of a gradient, to know how many are used
+_COMPARED = 4096  # rows of a gradient, to know how many all workers use together
 
 
 class Sample:
@@ -46,22 +46,26 @@ class UsedRows:
     """Which rows of a step's gradients have anything in them. Of embeddings these are few: of words that do not occur all is zero."""
 
     def __init__(self) -> None:
-        self._used: dict[int, torch.Tensor] = {}  # by parameter, of rows spread over it: 1 if it is used
+        self._shares: dict[int, float] = {}  # by parameter: of its rows, that this worker uses
+        self._compared: dict[int, torch.Tensor] = {}  # of rows that lie apart evenly: 1 if it is used
 
     def see(self, gradient: torch.Tensor, index: int, rows: int) -> None:
-        looked_at = gradient.view(rows, -1)[:: -(-rows // _LOOKED_AT)]
-        self._used[index] = looked_at.detach().ne(0).any(1).float().cpu()
+        used = gradient.detach().view(rows, -1).ne(0).any(1).float()
+        self._shares[index] = float(used.mean())
+        self._compared[index] = used[:: -(-rows // _COMPARED)].cpu()
 
     def agreed_shares(self, count: int, agree: Agree) -> dict[int, float]:
         """Of the model's ``count`` parameters those of which few rows are used, though some: with the share that some worker uses. All
         workers together."""
-        shares = [float(self._used[index].mean()) if index in self._used else 1.0 for index in range(count)]
-        few = [index for index, share in enumerate(agree(shares)) if 0 < share <= _FEW]
+        largest = agree([self._shares.get(index, 1.0) for index in range(count)])
+        few = [index for index, share in enumerate(largest) if 0 < share <= _FEW]
         if not few:
             return {}
-        by_any = torch.tensor(agree(torch.cat([self._used[index] for index in few]).tolist()))
-        shares = [float(flags.mean()) for flags in by_any.split([len(self._used[index]) for index in few])]
-        return {index: share for index, share in zip(few, shares, strict=True) if share <= _FEW}
+        by_any = torch.tensor(agree(torch.cat([self._compared[index] for index in few]).tolist()))
+        parts = by_any.split([len(self._compared[index]) for index in few])
+        # Of rows so few that none is compared the largest share of a worker tells.
+        shares = {index: max(largest[index], float(part.mean())) for index, part in zip(few, parts, strict=True)}
+        return {index: share for index, share in shares.items() if share <= _FEW}
 
 
 def gradients_in(bucket: torch.Tensor, parameters: list[int], of: TravellingParameters) -> Iterator[tuple[int, torch.Tensor]]:

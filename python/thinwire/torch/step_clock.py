@@ -12,6 +12,7 @@ class ReadyBucket(NamedTuple):
     seconds: float  # since the step's beginning
     elements: int
     parameters: list[int]
+    is_sparse: bool = False
 
 
 @dataclass
@@ -20,7 +21,7 @@ class TimedStep:
 
     begin: float = math.nan  # by time.perf_counter()
     processor_begin: float = math.nan  # by time.process_time()
-    ready: list[ReadyBucket] = field(default_factory=list)  # dense ones
+    ready: list[ReadyBucket] = field(default_factory=list)
     computed: float = math.nan  # seconds until the backward pass is over, but for buckets on their way
     processor: float = math.nan  # seconds of all the process's threads, until then, if that is wanted
     seconds: float | None = None  # until its means are there; None: it has not ended, or its beginning is not known
@@ -40,9 +41,9 @@ class StepClock:
         self._on_device = on_device
         self.step = TimedStep()  # the one under way
 
-    def add_bucket(self, elements: int, parameters: list[int]) -> None:
+    def add_bucket(self, bucket: torch.Tensor, parameters: list[int]) -> None:
         """That is ready."""
-        self.step.ready.append(ReadyBucket(time.perf_counter() - self.step.begin, elements, parameters))
+        self.step.ready.append(ReadyBucket(time.perf_counter() - self.step.begin, bucket.numel(), parameters, bucket.is_sparse))
 
     def computed(self, exactly: bool) -> None:
         """The backward pass is over."""
