@@ -416,6 +416,29 @@ def test_rows_of_a_large_embedding_pay(sparse):
     assert first == second
 
 
+class OnlyWords(Words):
+    def forward(self, step):
+        generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
+        return self.embedding(torch.randint(self.embedding.num_embeddings, (8,), generator=generator)).square().mean()
+
+
+def check_only_embeddings(sparse):
+    whole = OnlyWords(sparse=sparse)
+    del whole.rest
+    model = ddp(whole)
+    attachment, script = attached(model)
+    go(model, attachment, 50)
+    assert attachment.spec == CASQ and attachment.rules == [("embedding.weight", f"s2:mode=exact/{CASQ}")]
+    prospects = attachment.stats()["auto"]["prospects"]
+    assert all(prospect["by_rows"] for prospect in prospects) and all(0 < prospect["bits"] < 1 for prospect in prospects)
+    attachment.close()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_model_of_embeddings_alone(sparse):
+    pool(2).run(check_only_embeddings, sparse)
+
+
 def check_rows_are_found_anew():
     """When steps change lastingly: here the words do, of which few rows were used, and then all."""
     model = ddp(Words(vocabulary=200))
