@@ -166,7 +166,7 @@ def attach(
             reducer = auto.reducer
         kept = kept_terms(parameters, reducer, seed)
         if quality is not None:
-            kept |= {"compressors": {"auto": quality, "rules": repr(dict(rules))}}
+            kept |= {"compressors": {"auto": quality, "rules": repr(rules)}}
         terms = kept | passing_terms(parameters, reducer) | {"lanes": lanes, "backend": backend, "hosts": hosts}
     except Exception as caught:  # the other workers wait for this one's word
         error = caught

@@ -126,7 +126,8 @@ class Attachment(Averager):
     @property
     def rules(self) -> list[tuple[str, str]]:
         """By which some parameters travel otherwise, pairs of pattern and spec: those that attach() was given, and behind them those that
-        ``auto`` has found for the spec at work. ``attach(model, attachment.spec, rules=attachment.rules)`` repeats what it does."""
+        ``auto`` has found for the spec at work. ``attach(model, attachment.spec, rules=attachment.rules)`` repeats what it does, unless that is
+        "plain"."""
         return [*self._rules, *([] if self._auto is None else self._auto.rules)]
 
     @property

@@ -12,7 +12,7 @@ from thinwire._arguments import QUALITIES
 from thinwire.torch.checkpoint import Row
 from thinwire.torch.lanes import Lanes
 from thinwire.torch.model_parameters import ModelParameters
-from thinwire.torch.prospects import MakeReducer, Prospects, agree, sum_of
+from thinwire.torch.prospects import MakeReducer, Prospects, sum_of
 from thinwire.torch.search import PLAIN, Phase, Prospect, Search
 from thinwire.torch.step_clock import TimedStep
 
@@ -21,8 +21,8 @@ _WAYS = ("gather", "scatter")
 _SAFE = ("bf16", *(f"casq:{size},reduce={way}" for size in ("bits=4", "bits=2", "rate=1", "rate=0.5") for way in _WAYS))
 _FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("rate=0.25", "rate=0.1") for way in _WAYS))
 # By quality: what may be tried, and how much of a gradient's energy may be left in the residual. Of networks for images `casq:bits=2` and
-# `casq:rate=0.5` leave 0.17 to 0.31, and train to plain's accuracy within the noise of seeds (README, docs/rate.md); of a language model
-# `casq:bits=2` leaves 0.47 to 0.56 (docs/auto.md).
+# `casq:rate=0.5` leave 0.17 to 0.31, and train to plain's accuracy within the noise of seeds (README, docs/rate.md); of language models
+# `casq:bits=2` leaves 0.34 to 0.56 (docs/auto.md).
 _QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.35), (_FAST, 0.7)], strict=True))
 
 _log = logging.getLogger("thinwire")
@@ -62,7 +62,7 @@ class Auto:
         self._past: dict[str, Any] = {}  # counters of reducers that are gone
         self.owed: dict[int, torch.Tensor] = {}  # by parameter
         self._paid: set[int] = set()  # of these, what is on its way in the step at hand
-        self._search = Search(self._agree, self._ask)
+        self._search = Search(self._prospects.agree, self._ask)
         self._lanes: Lanes | None = None
         self._loss_scale = 1.0
 
@@ -194,7 +194,7 @@ class Auto:
         self._drop(list(self._reducers))
         self._reducers = reducers
         self._prospects.take_over(link, spec, state["rules"])
-        self._search = Search(self._agree, self._ask)
+        self._search = Search(self._prospects.agree, self._ask)
         if state["decided"]:
             self._search.keep(spec)
             self._lanes.use(state["lanes"])
@@ -220,10 +220,6 @@ class Auto:
 
     def _drop(self, specs: list[str]) -> None:
         self._past = sum_of([self._past, *(self._reducers.pop(spec).counters() for spec in specs)])
-
-    def _agree(self, numbers: Sequence[float]) -> list[float]:
-        assert self._lanes is not None
-        return agree(self._lanes, numbers)
 
     def _ask(self) -> list[Prospect] | None:
         found = self._prospects.ask(self._reducers[PLAIN], self._loss_scale)

@@ -66,6 +66,7 @@ class Prospects:
         self._make, self._parameters = make, parameters
         self._world_size, self._cores = world_size, cores_of_worker(world_size)
         self._threads, self._fewest_lanes = threads, fewest_lanes
+        self._coded = [index for index in range(len(parameters.layout)) if not parameters.is_small(index)]
         self._ruled = {index for index, name in enumerate(parameters.names) if any(_native.matches(pattern, name) for pattern, _ in rules)}
         self._lanes: Lanes | None = None
         self.link: Link | None = None  # once it was measured
@@ -75,6 +76,11 @@ class Prospects:
 
     def start(self, lanes: Lanes) -> None:
         self._lanes = lanes
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        """The greatest of all workers' numbers, one by one; NaN counts as infinity."""
+        assert self._lanes is not None
+        return self._lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
 
     def forget(self) -> None:
         """What was watched, but not what it told."""
@@ -88,9 +94,9 @@ class Prospects:
 
     def begin_sample(self) -> None:
         """Of the step at hand."""
-        coded = {index: elements for index, elements in enumerate(self._parameters.elements) if not self._parameters.is_small(index)}
-        self._whole = Sample(sum(elements for index, elements in coded.items() if not self._goes_by_rows(index)))
-        self._in_rows = Sample(sum(elements for index, elements in coded.items() if self._goes_by_rows(index)))
+        elements = self._parameters.elements
+        self._whole = Sample(sum(elements[index] for index in self._coded if not self._goes_by_rows(index)))
+        self._in_rows = Sample(sum(elements[index] for index in self._coded if self._goes_by_rows(index)))
         self._used = UsedRows()
 
     def see(self, bucket: torch.Tensor, parameters: list[int]) -> None:
@@ -120,12 +126,12 @@ class Prospects:
         assert self._lanes is not None
         whole, in_rows = self._whole, self._in_rows
         finite = is_finite(whole.values) and is_finite(in_rows.values)
-        (failed,) = self._agree([not self._watched or not finite])
+        (failed,) = self.agree([not self._watched or not finite])
         if failed:
             return None
         if not self._knows_rows:
-            shares = self._used.agreed_shares(len(self._parameters.names), self._agree)
-            self.used_rows, self._knows_rows = {self._parameters.names[index]: share for index, share in shares.items()}, True
+            shares = self._used.agreed_shares(len(self._parameters.layout), self.agree)
+            self.used_rows, self._knows_rows = {self._parameters.layout[index][0]: share for index, share in shares.items()}, True
             if shares:
                 return None
         if not len(whole) and not len(in_rows):
@@ -139,7 +145,7 @@ class Prospects:
                 found.append(self._priced(spec, coded))
             if len(in_rows):
                 found.append(self._priced(spec, coded, self._exchanged(spec, in_rows, loss_scale, self._rules_for_rows(spec))))
-        said = iter(self._agree([number for one in found for number in (one.seconds, one.error, one.bits, one.lanes)]))
+        said = iter(self.agree([number for one in found for number in (one.seconds, one.error, one.bits, one.lanes)]))
         agreed = [replace(one, seconds=next(said), error=next(said), bits=next(said), lanes=int(next(said))) for one in found]
         best: dict[str, Prospect] = {}  # of each spec's ways
         for one in sorted(agreed, key=lambda one: (one.error > self._limit, one.seconds * (1 if one.by_rows else _WORTH_ROUNDS))):
@@ -149,15 +155,11 @@ class Prospects:
 
     def _goes_by_rows(self, index: int) -> bool:
         """As far as this search knows."""
-        return self._knows_rows and self._parameters.names[index] in self.used_rows
+        return self._knows_rows and self._parameters.layout[index][0] in self.used_rows
 
     def _rules_for_rows(self, spec: str) -> list[tuple[str, str]]:
         """Losslessly, or compressed by the spec."""
         return [(glob_escape(name), "s2:mode=exact" if spec == "none" else f"s2:mode=exact/{spec}") for name in self.used_rows]
-
-    def _agree(self, numbers: Sequence[float]) -> list[float]:
-        assert self._lanes is not None
-        return agree(self._lanes, numbers)
 
     def _exchanged(self, spec: str, sample: Sample, loss_scale: float, further_rules: Sequence[tuple[str, str]] = ()) -> Exchanged | None:
         """None where there is nothing to exchange."""
@@ -184,7 +186,7 @@ class Prospects:
             if dense and step.seconds is not None:
                 sent = sent_of_element * sum(bucket.elements for bucket in dense)
                 fastest = max(fastest, sent / max(step.seconds - dense[0].seconds, 1e-9))
-        (seconds_a_byte,) = self._agree([1 / fastest if fastest else math.inf])
+        (seconds_a_byte,) = self.agree([1 / fastest if fastest else math.inf])
         return max(probed[0], 1 / seconds_a_byte), probed[1]
 
     def _priced(self, spec: str, whole: Exchanged | None, in_rows: Exchanged | None = None) -> Prospect:
@@ -226,16 +228,10 @@ class Prospects:
                 for bucket in watched.ready
             ],
         )
-        coded = [index for index in range(len(self._parameters.elements)) if not self._parameters.is_small(index)]
-        bits = 8 * spent("payload_bytes", coded) / sum(self._parameters.elements[index] for index in coded)
+        bits = 8 * spent("payload_bytes", self._coded) / sum(self._parameters.elements[index] for index in self._coded)
         tried = sum_of([part.spent for part in (whole, in_rows) if part is not None])
         error = tried["error_energy"] / tried["measured_energy"] if tried["measured_energy"] else 0.0
         return Prospect(spec, seconds, error, bits, lanes, by_rows=in_rows is not None)
-
-
-def agree(lanes: Lanes, numbers: Sequence[float]) -> list[float]:
-    """The greatest of all workers' numbers, one by one."""
-    return lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
 
 
 def sum_of(all_counters: list[dict[str, Any]], without: dict[str, Any] | None = None) -> dict[str, Any]:

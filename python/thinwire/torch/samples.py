@@ -50,7 +50,7 @@ class UsedRows:
         self._compared: dict[int, torch.Tensor] = {}  # of rows that lie apart evenly: 1 if it is used
 
     def see(self, gradient: torch.Tensor, index: int, rows: int) -> None:
-        used = gradient.detach().view(rows, -1).ne(0).any(1).float()
+        used = gradient.detach().view(rows, -1).any(dim=1).float()  # NaN counts as something
         self._shares[index] = float(used.mean())
         self._compared[index] = used[:: -(-rows // _COMPARED)].cpu()
 
