@@ -22,13 +22,17 @@ from bench.training import interrupts, network
 
 _LINKS = "none,10gbit,1gbit,100mbit"
 _AUTO, _PLAIN, _AGAIN = "auto", "plain", "plain again"
+_HOSTS = "hosts:"
 _FIXED = ("thinwire:bf16", "casq:bits=2,reduce=gather", "casq:bits=2,reduce=scatter", "casq:bits=4,reduce=scatter",
           "casq:rate=1,reduce=scatter", "casq:rate=0.5,reduce=scatter")
 _NEAR = 1.05  # times the best
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.workers % arguments.per_host:
+        parser.error(f"--per-host is {arguments.per_host}; allowed: what divides {arguments.workers} workers")
     interrupts.terminate_as_interrupt()
     cells = json.loads(arguments.out.read_text())["cells"] if arguments.out.exists() else []
     try:
@@ -41,24 +45,30 @@ def main() -> int:
         for size in arguments.sizes.split(","):
             if any((cell["link"], cell["size"]) == (link, size) for cell in cells):
                 continue
-            with network.Namespaces(arguments.workers, network.parse_link(link)) as net:
-                job = {"size": size, "specs": [_AUTO, _PLAIN, *_FIXED, _AGAIN]}
-                cells.append({"link": link, "size": size, "workers": arguments.workers, **workers.run(net, "bench.auto.cell", job)[0]})
+            with network.Namespaces(arguments.workers, network.parse_link(link), per_host=arguments.per_host) as net:
+                cell = workers.run(net, "bench.auto.cell", {"size": size, "specs": _specs(arguments.per_host)})[0]
+                cells.append({"link": link, "size": size, "workers": arguments.workers, "per_host": arguments.per_host, **cell})
             print(_line(cells[-1]), flush=True)
             arguments.out.write_text(json.dumps({"cells": cells}, indent=1) + "\n")
     print(f"\n{table(cells)}")
     return 0
 
 
+def _specs(per_host: int) -> list[str]:
+    if per_host == 1:
+        return [_AUTO, _PLAIN, *_FIXED, _AGAIN]
+    return [_HOSTS + _AUTO, _PLAIN, *(_HOSTS + spec for spec in ("none", *_FIXED)), _AGAIN]
+
+
 def judged(cell: dict) -> dict:
     """The best spec of those that were measured and are not too lossy for this model, what auto took, how far it is from the best,
     and from the slower of both plain ones."""
-    seconds = cell["seconds"]
-    too_lossy = {_main(prospect["spec"]) for prospect in cell["auto"][_AUTO]["prospects"] if not prospect["is_allowed"]}
-    best = min((spec for spec in seconds if spec != _AUTO and _main(spec) not in too_lossy), key=seconds.get)
+    seconds, auto = cell["seconds"], _auto(cell)
+    too_lossy = {_main(prospect["spec"]) for prospect in auto["prospects"] if not prospect["is_allowed"]}
+    best = min((spec for spec in seconds if spec not in cell["auto"] and _main(spec) not in too_lossy), key=seconds.get)
     plain = [seconds[_PLAIN], seconds[_AGAIN]]
-    return {"best": best, "took": _taken(cell["auto"][_AUTO]), "noise": max(plain) / min(plain),
-            "to_best": seconds[_AUTO] / seconds[best], "to_plain": seconds[_AUTO] / max(plain)}
+    return {"best": best, "took": _taken(auto), "noise": max(plain) / min(plain),
+            "to_best": _seconds(cell) / seconds[best], "to_plain": _seconds(cell) / max(plain)}
 
 
 def table(cells: list[dict]) -> str:
@@ -78,11 +88,24 @@ def model_errors(cells: list[dict]) -> list[float]:
     """By how much what was predicted differs from what was measured later, as a share of that, for each spec that is both."""
     errors = []
     for cell in cells:
-        for prospect in cell["auto"][_AUTO]["prospects"]:
-            measured = cell["seconds"].get(prospect["spec"], cell["seconds"].get(f"thinwire:{prospect['spec']}"))
+        fixed = {spec.removeprefix(_HOSTS).removeprefix("thinwire:"): seconds for spec, seconds in cell["seconds"].items()}
+        for prospect in _auto(cell)["prospects"]:
+            measured = fixed.get(prospect["spec"])
             if measured is not None and not prospect.get("by_rows"):  # fixed specs have no rules for rows
                 errors.append(abs(prospect["seconds"] - measured) / measured)
     return sorted(errors)
+
+
+def _auto(cell: dict) -> dict:
+    """What it says of itself."""
+    (figures,) = cell["auto"].values()
+    return figures
+
+
+def _seconds(cell: dict) -> float:
+    """Of a step by `auto`."""
+    (spec,) = cell["auto"]
+    return cell["seconds"][spec]
 
 
 def _taken(auto: dict) -> str:
@@ -91,18 +114,18 @@ def _taken(auto: dict) -> str:
 
 def _line(cell: dict) -> str:
     seconds, verdict = cell["seconds"], judged(cell)
-    numbers = "".join(f"{1e3 * seconds[spec]:>8.1f}" for spec in (_PLAIN, _AGAIN, _AUTO))
+    numbers = "".join(f"{1e3 * each:>8.1f}" for each in (seconds[_PLAIN], seconds[_AGAIN], _seconds(cell)))
     return (f"{cell['link']:<8}{cell['size']:>5}{numbers}{verdict['to_best']:>6.2f}{verdict['to_plain']:>7.2f}"
             f"  {_short(verdict['took']):<27}{_short(verdict['best']):<21}").rstrip()
 
 
 def _main(spec: str) -> str:
-    """Without how its codes are combined."""
-    return spec.partition(",reduce=")[0]
+    """Without how its codes are combined, and between whom."""
+    return spec.removeprefix(_HOSTS).partition(",reduce=")[0]
 
 
 def _short(spec: str) -> str:
-    return spec.replace(",reduce=", ",").replace("thinwire:", "")
+    return spec.replace(",reduce=", ",").replace("thinwire:", "").replace(_HOSTS, "")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument("--links", default=_LINKS, help=f"rates, both ways for each worker (default {_LINKS})")
     result.add_argument("--sizes", default=",".join(SIZES), help=f"of models, in parameters (default {','.join(SIZES)})")
     result.add_argument("--workers", type=int, default=4, help="default 4")
+    result.add_argument("--per-host", type=int, default=1, help="workers that share a link; then all but plain goes on two levels (default 1)")
     result.add_argument("--out", type=Path, default=Path("out/auto.json"), help="where to keep the cells (default out/auto.json)")
     return result
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bench import text
-from bench.training import data
+from bench.training import data, specs
 from bench.training.replica import Replica
 from bench.training.settings import FASHION_MNIST
 
@@ -110,7 +110,7 @@ def _work(job: dict) -> None:
     contenders = [Contender(task, spec) for spec in job["specs"]]
     plain_seconds = 0.0
     for contender in contenders:
-        seconds = [contender.step() for _ in range(_SEARCHED if contender.spec.startswith("auto") else 3)]
+        seconds = [contender.step() for _ in range(_SEARCHED if specs.is_auto(contender.spec) else 3)]
         if contender.spec == "plain":
             plain_seconds = _slowest(min(seconds))
     turns = (_FEW if plain_seconds > _LONG_SECONDS else _MEASURED) // _TURN
@@ -125,7 +125,7 @@ def _work(job: dict) -> None:
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "steps": turns * _TURN,
             "seconds": {contender.spec: statistics.median(contender.seconds) for contender in contenders},
-            "auto": {contender.spec: contender.replica.stats()["auto"] for contender in contenders if contender.spec.startswith("auto")},
+            "auto": {contender.spec: contender.replica.stats()["auto"] for contender in contenders if specs.is_auto(contender.spec)},
         }
         print(json.dumps(result), flush=True)
     dist.barrier()

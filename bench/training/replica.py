@@ -152,7 +152,7 @@ class Replica:
         """Steps before the compressor is at its normal work."""
         if self._powersgd:
             return self._powersgd_first_step + 2
-        return 50 if self.spec.startswith("auto") else 3
+        return 50 if specs.is_auto(self.spec) else 3
 
     @property
     def lanes(self) -> int | None:

@@ -99,6 +99,10 @@ def thinwire_specs(spec: str) -> tuple[str | None, str]:
     return (first, rest) if joined else (None, first)
 
 
+def is_auto(spec: str) -> bool:
+    return thinwire_specs(spec)[1].partition(":")[0] == "auto"
+
+
 def has_momentum(spec: str) -> bool:
     """Whether what arrives is made of every worker's own momentum, beside which the optimizer must have none."""
     return any(part.partition(":")[0] in _WITH_MOMENTUM for part in thinwire_specs(spec) if part)

@@ -44,6 +44,18 @@ def test_what_goes_by_rows_is_said_and_is_no_prediction_of_a_fixed_spec():
     assert max(map(len, job.table([by_rows, cell(0.55, "plain")]).splitlines())) <= 100
 
 
+def test_on_two_levels_specs_are_the_same():
+    plain = cell(0.55, "none")
+    decided = {"spec": "none", "prospects": [LOSSY[0] | {"seconds": 0.1}, {"spec": "bf16", "seconds": 0.9, "is_allowed": True}]}
+    seconds = {"plain": 1.0, "plain again": 1.02, "hosts:none": 0.5, "hosts:thinwire:bf16": 0.6, "hosts:casq:bits=2,reduce=gather": 0.1}
+    on_two = plain | {"auto": {"hosts:auto": decided}, "seconds": {"hosts:auto": 0.55} | seconds}
+    verdict = job.judged(on_two)
+    assert (verdict["best"], verdict["took"], verdict["to_best"]) == ("hosts:none", "none", pytest.approx(1.1))
+    assert job.model_errors([on_two]) == pytest.approx([0, 0.5])
+    assert job.table([on_two]).splitlines()[1].endswith("none                       none")
+    assert [spec for spec in job._specs(2) if not spec.startswith("hosts:")] == ["plain", "plain again"]
+
+
 def test_table_fits_and_counts():
     cells = [cell(0.52, "casq:rate=0.5,reduce=auto"), cell(1.1, "plain"), cell(1.01, "plain", **{"casq:rate=0.5,reduce=scatter": 2.0})]
     lines = job.table(cells).splitlines()

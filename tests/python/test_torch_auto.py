@@ -362,10 +362,15 @@ def check_link():
         ready = [ReadyBucket(1.0, 1_000_000, []), ReadyBucket(1.5, 1_000_000, [])]  # by ring all-reduce two workers send 8 MB of them
         ready.insert(0, ReadyBucket(0.1, 10_000_000, [], is_sparse=True))  # of which some rows are sent, by other ways
         prospects._watched = [TimedStep(ready=ready, computed=1.5, seconds=seconds) for seconds in (9.0, 3.0 + 2 * rank, 8.0)]
-        assert prospects._as_seen((1e6, 1e-3), 4) == (pytest.approx(2e6), 1e-3)
-        assert prospects._as_seen((1e7, 1e-3), 4) == (1e7, 1e-3)
+        assert prospects._as_seen((1e6, 1e-3), 4) == pytest.approx((2e6, 1e-3))
+        assert prospects._as_seen((1e7, 1e-3), 4) == pytest.approx((1e7, 1e-3))
+        assert prospects._as_seen((1e7, 1e-3) if rank else (9e6, 2e-3), 4) == pytest.approx((9e6, 2e-3))  # of the owners of another part
+        assert prospects._as_seen((1e7, 1e-3) if rank else None, 4) == pytest.approx((1e7, 1e-3))  # who has no part knows none
+        prospects._senders = 4  # through one interface, where plain sums had it to themselves
+        assert prospects._as_seen((1e5, 1e-3), 4) == pytest.approx((5e5, 1e-3))
+        prospects._senders = 1
         prospects._watched = [TimedStep(computed=1.0, seconds=2.0)] if rank else prospects._watched  # without buckets
-        assert prospects._as_seen((1e6, 1e-3), 4) == (1e6, 1e-3)
+        assert prospects._as_seen((1e6, 1e-3), 4) == pytest.approx((1e6, 1e-3))
 
 
 def test_plain_sums_show_what_a_probe_has_not():

@@ -202,15 +202,6 @@ def test_workers_that_were_told_of_different_hosts_are_refused():
     pool(4).run(refused, dict(enumerate([EVEN, EVEN, EVEN, "flat"])), "the workers do not agree: .*hosts")
 
 
-def refuse_auto():
-    with pytest.raises(ArgumentError, match="give a spec, or hosts='flat'"):
-        attached(ddp(), "auto")
-
-
-def test_auto_is_for_workers_that_share_none():
-    pool(4).run(refuse_auto)
-
-
 def run_in_a_part_of_the_world():
     group = dist.new_group([0, 1, 3])
     if dist.get_rank() == 2:

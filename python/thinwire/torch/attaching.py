@@ -58,7 +58,7 @@ def attach(
     ddp_model: a DistributedDataParallel model, or a module that torch.distributed.fsdp.fully_shard() (FSDP2) has prepared, on one mesh
         (docs/fsdp.md). Then returns a ShardAttachment.
     compressor: a spec, see thinwire.compressors(); or "auto", "auto:quality=lossless|safe|fast": the one that makes steps shortest, which is found
-        out in the first steps, within limits of what a step may lose (docs/auto.md). FSDP2, and workers that share ``hosts``, take a spec.
+        out in the first steps, within limits of what a step may lose (docs/auto.md). FSDP2 takes a spec.
     rules: other specs for some parameters, by glob patterns of their names in ``ddp_model.module``; the first that
         matches decides, and "none" exempts: ``{"*.embed*": "none"}``. What torch.compile() and activation checkpointing put
         into names (``_orig_mod.``) does not count.
@@ -153,16 +153,13 @@ def attach(
                 hosts=worker_hosts,
             )
 
-        if quality is not None and worker_hosts:
-            raise ArgumentError(
-                f"compressor = {compressor!r} with hosts = {hosts!r}: auto compares specs between workers that share no host; "
-                "give a spec, or hosts='flat'"
-            )
         if quality is None:
             reducer = make(compressor)
         else:
             make("none")  # what is wrong with the rules is said at once
-            auto = Auto(quality, make, parameters, group, threads=threads, fewest_lanes=lanes or FEWEST, rules=rules)
+            auto = Auto(
+                quality, make, parameters, group, threads=threads, fewest_lanes=lanes or FEWEST, rules=rules, hosts=worker_hosts
+            )
             reducer = auto.reducer
         kept = kept_terms(parameters, reducer, seed)
         if quality is not None:

@@ -275,11 +275,14 @@ class Attachment(Averager):
     def _rows(self) -> list[checkpoint.Row]:
         return super()._rows() if self._auto is None else self._auto.rows()
 
-    def _load_rows(self, rows: list[checkpoint.Row], state: dict[str, Any]) -> None:
+    def _division(self) -> checkpoint.Division:
+        return super()._division() if self._auto is None else checkpoint.Division(self._reducer.hosts, self._auto.parts())
+
+    def _load_rows(self, rows: list[checkpoint.Row], parts: list[checkpoint.Part], state: dict[str, Any]) -> None:
         if self._auto is None:
-            super()._load_rows(rows, state)
+            super()._load_rows(rows, parts, state)
             return
-        self._auto.load(state["auto"], rows)
+        self._auto.load(state["auto"], rows, parts)
         self._reducer = self._auto.reducer
 
     def _common_state(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch.distributed as dist
 
 from thinwire import _native
 from thinwire._arguments import QUALITIES
-from thinwire.torch.checkpoint import Row
+from thinwire.torch.checkpoint import Part, Row
 from thinwire.torch.lanes import Lanes
 from thinwire.torch.model_parameters import ModelParameters
 from thinwire.torch.prospects import MakeReducer, Prospects, sum_of
@@ -33,9 +34,21 @@ def with_plain_types(rules: list[tuple[str, str]], parameters: ModelParameters) 
     return [*rules, *(rule for rule in parameters.plain_rules if rule[0] not in dict(rules))]
 
 
+@dataclass(frozen=True)
+class Owed:
+    """Of a parameter's residual, from its element ``first`` on, what no reducer keeps any more."""
+
+    first: int
+    values: torch.Tensor
+
+    @property
+    def part(self) -> Part:
+        return self.first, len(self.values)
+
+
 class Auto:
-    """Which reducer the step at hand goes by. What one has kept as residuals goes over to the next: residuals that it does not keep are
-    owed, and added to the next step's gradients."""
+    """Which reducer the step at hand goes by. What one has kept as residuals goes over to the next: residuals that it does not keep, or
+    of which other workers of the host have its parts, are owed, and added to the next step's gradients."""
 
     def __init__(
         self,
@@ -47,21 +60,25 @@ class Auto:
         threads: int,
         fewest_lanes: int,
         rules: Sequence[tuple[str, str]],
+        hosts: list[int],
     ):
-        """rules: those that the caller of attach() gave."""
+        """rules: those that the caller of attach() gave. hosts: of each worker, where several share one; else empty."""
         self.quality = quality
         specs, limit = _QUALITIES[quality]
-        # Where rules say what travels otherwise, these alone may be best.
-        specs = ("none", *specs) if rules else specs
+        # What rules say, and two levels, may be best by themselves.
+        specs = ("none", *specs) if rules or hosts else specs
         self._make, self._parameters = make, parameters
         self._prospects = Prospects(
-            specs, limit, make, parameters, dist.get_world_size(group), threads=threads, fewest_lanes=fewest_lanes, rules=rules
+            specs, limit, make, parameters, dist.get_world_size(group), threads=threads, fewest_lanes=fewest_lanes, rules=rules, hosts=hosts
         )
+        # A residual is of its host's mean, of which a worker's gradient is a share.
+        self._to_gradient = len(hosts) / len(set(hosts)) if hosts else 1.0
         self._reducers = {PLAIN: make(PLAIN)}
         self._is_first = dist.get_rank(group) == 0
         self._past: dict[str, Any] = {}  # counters of reducers that are gone
-        self.owed: dict[int, torch.Tensor] = {}  # by parameter
+        self.owed: dict[int, Owed] = {}  # by parameter
         self._paid: set[int] = set()  # of these, what is on its way in the step at hand
+        self._anyone_owes = self._owed_has_changed = False  # workers of a host have different parameters' parts
         self._search = Search(self._prospects.agree, self._ask)
         self._lanes: Lanes | None = None
         self._loss_scale = 1.0
@@ -86,11 +103,13 @@ class Auto:
     @property
     def is_plain(self) -> bool:
         """Whether buckets are all-reduced as if thinwire was not there."""
-        return self.spec == PLAIN and not self.owed
+        return self.spec == PLAIN and not self._anyone_owes
 
     def begin_step(self, loss_scale: float) -> None:
-        """With a backward pass's first bucket."""
+        """With a backward pass's first bucket. All workers together."""
         self._loss_scale = loss_scale
+        if self._owed_has_changed:
+            self._anyone_owes, self._owed_has_changed = self._prospects.agree([bool(self.owed)])[0] > 0, False
         if self._search.wants_sample:
             self._prospects.begin_sample()
 
@@ -105,7 +124,9 @@ class Auto:
         for index in parameters:
             end = begin + self._parameters.elements[index]
             if index in self.owed:
-                bucket[begin:end] += (self.owed[index] * self._loss_scale).to(bucket.device, bucket.dtype)
+                first, count = self.owed[index].part
+                values = self.owed[index].values * (self._to_gradient * self._loss_scale)
+                bucket[begin + first : begin + first + count] += values.to(bucket.device, bucket.dtype)
                 self._paid.add(index)
             begin = end
 
@@ -114,6 +135,7 @@ class Auto:
         if committed:
             for index in self._paid:
                 del self.owed[index]
+            self._owed_has_changed |= self._anyone_owes
         self._paid.clear()
 
     def search_on(self, step: TimedStep) -> None:
@@ -174,6 +196,10 @@ class Auto:
         """What is to be saved, with what is owed among the residuals."""
         return self._rows_of(self.reducer)
 
+    def parts(self) -> list[Part]:
+        """Of which the residuals in rows() are."""
+        return self._parts_of(self.reducer)
+
     def state(self) -> dict[str, Any]:
         """The same on all workers."""
         assert self._lanes is not None
@@ -185,12 +211,12 @@ class Auto:
             "rules": self.rules,
         }
 
-    def load(self, state: dict[str, Any], rows: list[Row]) -> None:
-        """What state() and rows() were. Raises StateError or ArgumentError, and changes nothing."""
+    def load(self, state: dict[str, Any], rows: list[Row], parts: list[Part]) -> None:
+        """What state(), rows() and parts() were. Raises StateError or ArgumentError, and changes nothing."""
         assert self._lanes is not None
         spec, link = state["spec"], state["link"]
         reducers = {PLAIN: self._make(PLAIN, link)} | {spec: self._make(spec, link, further_rules=state["rules"])}
-        self.owed = _load(reducers[spec], rows)
+        self._owe(_load(reducers[spec], rows, parts))
         self._drop(list(self._reducers))
         self._reducers = reducers
         self._prospects.take_over(link, spec, state["rules"])
@@ -203,9 +229,12 @@ class Auto:
 
     def _rows_of(self, reducer: _native.Reducer) -> list[Row]:
         return [
-            (name, steps, self.owed[index].numpy() if index in self.owed else residual, memory)
+            (name, steps, self.owed[index].values.numpy() if index in self.owed else residual, memory)
             for index, (name, steps, residual, memory) in enumerate(reducer.state())
         ]
+
+    def _parts_of(self, reducer: _native.Reducer) -> list[Part]:
+        return [self.owed[index].part if index in self.owed else part for index, part in enumerate(reducer.parts)]
 
     def _leave(self, spec: str) -> None:
         """For the one that is at work now."""
@@ -213,10 +242,13 @@ class Auto:
             self._reducers[self.spec] = self._make(self.spec, self._prospects.link, further_rules=self.rules)
         before, after = self._reducers[spec], self.reducer
         rows = zip(after.state(), self._rows_of(before), strict=True)
-        self.owed = _load(after, [(name, steps, left[2], memory) for (name, steps, _, memory), left in rows])
+        self._owe(_load(after, [(name, steps, left[2], memory) for (name, steps, _, memory), left in rows], self._parts_of(before)))
         before.load_state([(name, steps, residual[:0], memory) for name, steps, residual, memory in before.state()])
         assert self._lanes is not None
         self._lanes.use(next((prospect.lanes for prospect in self._search.prospects if prospect.spec == self.spec), None))
+
+    def _owe(self, owed: dict[int, Owed]) -> None:
+        self.owed, self._owed_has_changed = owed, True
 
     def _drop(self, specs: list[str]) -> None:
         self._past = sum_of([self._past, *(self._reducers.pop(spec).counters() for spec in specs)])
@@ -228,13 +260,13 @@ class Auto:
         return found
 
 
-def _load(reducer: _native.Reducer, rows: list[Row]) -> dict[int, torch.Tensor]:
+def _load(reducer: _native.Reducer, rows: list[Row], parts: list[Part]) -> dict[int, Owed]:
     """Returns the residuals that the reducer does not keep. Raises StateError, and changes nothing."""
-    keeps = reducer.keeps_residuals
+    keeps = [kept and own == part for kept, own, part in zip(reducer.keeps_residuals, reducer.parts, parts, strict=True)]
     reducer.load_state([
         (name, steps, residual if keeps[index] else residual[:0], memory) for index, (name, steps, residual, memory) in enumerate(rows)
     ])
-    return {index: torch.from_numpy(row[2].copy()) for index, row in enumerate(rows) if not keeps[index] and len(row[2])}
+    return {index: Owed(parts[index][0], torch.from_numpy(row[2].copy())) for index, row in enumerate(rows) if not keeps[index] and len(row[2])}
 
 
 def _milliseconds(seconds: float | None) -> str:

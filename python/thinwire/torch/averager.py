@@ -131,11 +131,11 @@ class Averager:
         with other parameters, specs, seed, or as another rank.
         """
         self._settle()
-        rows, steps = checkpoint.unpack(state, self._terms, self._rank, self._world_size, self._division())
+        rows, parts, steps = checkpoint.unpack(state, self._terms, self._rank, self._world_size, self._division())
         before = self._common_state()
         self._load_common_state(state)
         try:
-            self._load_rows(rows, state)
+            self._load_rows(rows, parts, state)
         except BaseException:
             self._load_common_state(before)
             raise
@@ -185,8 +185,8 @@ class Averager:
     def _rows(self) -> list[checkpoint.Row]:
         return self._reducer.state()
 
-    def _load_rows(self, rows: list[checkpoint.Row], state: dict[str, Any]) -> None:
-        """Raises StateError, and changes nothing."""
+    def _load_rows(self, rows: list[checkpoint.Row], parts: list[checkpoint.Part], state: dict[str, Any]) -> None:
+        """parts: of which the residuals are. Raises StateError, and changes nothing."""
         self._reducer.load_state(rows)
 
     def _common_state(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ FORMAT = 1
 
 State = dict[str, Any]
 Row = tuple[str, int, Any, bytes]  # as the native module has it: name, steps, residual, memory
+Part = tuple[int, int]  # of a parameter: its first element, and how many
 
 
 @dataclass
@@ -20,7 +21,7 @@ class Division:
     """How workers that share hosts divide the parameters among themselves."""
 
     hosts: list[int]  # of each worker; empty where they share none
-    parts: list[tuple[int, int]]  # of each parameter: first element and number of those that this worker compresses
+    parts: list[Part]  # of each parameter what this worker compresses
 
 
 def pack(rows: list[Row], terms: dict[str, Any], rank: int, world_size: int, steps: int, division: Division) -> State:
@@ -49,51 +50,62 @@ def pack_all(states: list[State]) -> State:
     return {"format": FORMAT, "world_size": len(states), "ranks": states}
 
 
-def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int, division: Division) -> tuple[list[Row], int]:
-    """This worker's rows and steps from its own state or from that of all workers. Raises StateError."""
+def unpack(state: State, terms: dict[str, Any], rank: int, world_size: int, division: Division) -> tuple[list[Row], list[Part], int]:
+    """This worker's rows, of what part the residual of each is, and steps, from its own state or from that of all workers. Raises
+    StateError."""
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise StateError(f"this is no state of an attachment in format {FORMAT}")
     if "ranks" in state:
-        state = _share(state["ranks"], rank, world_size, division.hosts)
-    elif state["world_size"] != world_size:
+        _check_terms(state["ranks"][0]["terms"], terms)
+        state = _share(state["ranks"], rank, world_size, division)
+    else:
+        _check_place(state, rank, world_size, division.hosts)
+        _check_terms(state["terms"], terms)
+    saved_parts = [tuple(saved["part"]) for saved in state["parameters"].values()]
+    return [_row(name, saved) for name, saved in state["parameters"].items()], saved_parts, state["steps"]
+
+
+def _check_place(state: State, rank: int, world_size: int, hosts: list[int]) -> None:
+    """Of one worker's state."""
+    if state["world_size"] != world_size:
         raise StateError(
             f"one worker's state of {state['world_size']} cannot serve {world_size} workers; "
             "save state_dict(all_ranks=True) to change their number"
         )
-    elif state["rank"] != rank:
+    if state["rank"] != rank:
         raise StateError(f"this is the state of rank {state['rank']}, and this is rank {rank}; each loads its own")
-    elif state["hosts"] != division.hosts:
+    if state["hosts"] != hosts:
         raise StateError(
-            f"one worker's state where hosts were {_said(state['hosts'])} cannot serve workers whose hosts are {_said(division.hosts)}; "
+            f"one worker's state where hosts were {_said(state['hosts'])} cannot serve workers whose hosts are {_said(hosts)}; "
             "save state_dict(all_ranks=True) to change them"
         )
-    _check_terms(state["terms"], terms)
-    return [_row(name, saved) for name, saved in state["parameters"].items()], state["steps"]
 
 
 def _said(hosts: list[int]) -> str:
     return str(hosts) if hosts else "flat"
 
 
-def _share(states: list[State], rank: int, world_size: int, hosts: list[int]) -> State:
+def _share(states: list[State], rank: int, world_size: int, division: Division) -> State:
     """This worker's part: its own state or, if the number of workers or their hosts have changed, what all have in common and the
     mean of their residuals. The mean over the new workers of what is still to be sent is then what it was over the old ones.
 
     Of each parameter's memories all get the longest: the others lack what one worker alone was learning. Where parameters are, or
     were, divided among the workers of a host, compressors begin anew."""
     saved_hosts = states[0]["hosts"]
-    if len(states) == world_size and saved_hosts == hosts:
+    if len(states) == world_size and saved_hosts == division.hosts:
         return states[rank]
     parameters = {}
-    for name, saved in states[0]["parameters"].items():
+    for (name, saved), (first, count) in zip(states[0]["parameters"].items(), division.parts, strict=True):
         of_all = [state["parameters"][name] for state in states]
         if saved_hosts:
             residual = _joined(of_all, math.prod(states[0]["terms"]["parameters"][name]))
         else:
             residual = _mean([one["residual"] for one in of_all])
+        if division.hosts:
+            residual = residual[first : first + count]
         memory = max((one["memory"] for one in of_all), key=torch.Tensor.numel)
-        begun = {"steps": 0, "memory": memory[:0]} if saved_hosts or hosts else {"memory": memory}
-        parameters[name] = {**saved, "residual": residual, **begun}
+        begun = {"steps": 0, "memory": memory[:0]} if saved_hosts or division.hosts else {"memory": memory}
+        parameters[name] = {**saved, "residual": residual, "part": (first, count), **begun}
     return {**states[0], "parameters": parameters}
 
 

@@ -1,6 +1,7 @@
 """What ``auto`` may take: how long steps would be by which spec, as the model foresees it from watched steps and samples of gradients."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import escape as glob_escape
@@ -40,7 +41,7 @@ class MakeReducer(Protocol):
 class Exchanged:
     """What an exchange of a sample has taken."""
 
-    spent: dict[str, Any]  # counters
+    spent: dict[str, Any]  # counters, and own_elements: of those that this worker has compressed, where workers share hosts a part
     elements: int
 
 
@@ -59,13 +60,16 @@ class Prospects:
         threads: int,
         fewest_lanes: int,
         rules: Sequence[tuple[str, str]],
+        hosts: list[int],
     ):
-        """limit: of the errors that are allowed. rules: those that the caller of attach() gave."""
+        """limit: of the errors that are allowed. rules: those that the caller of attach() gave. hosts: of each worker, where several share
+        one; else empty."""
         self._specs = specs
         self._limit = limit
         self._make, self._parameters = make, parameters
         self._world_size, self._cores = world_size, cores_of_worker(world_size)
         self._threads, self._fewest_lanes = threads, fewest_lanes
+        self._senders = min(Counter(hosts).values()) if hosts else 1  # through a host's interface at once
         self._coded = [index for index in range(len(parameters.layout)) if not parameters.is_small(index)]
         self._ruled = {index for index, name in enumerate(parameters.names) if any(_native.matches(pattern, name) for pattern, _ in rules)}
         self._lanes: Lanes | None = None
@@ -173,12 +177,13 @@ class Prospects:
             before = reducer.counters()
             indices = list(range(len(parameters.layout)))
             self._lanes.run(reducer.reduce(to_dlpack(values.clone()), indices, 0, loss_scale))
-        return Exchanged(sum_of([reducer.counters()], before), len(values))
+        own_elements = sum(count for _, count in reducer.parts)
+        return Exchanged(sum_of([reducer.counters()], before) | {"own_elements": own_elements}, len(values))
 
     def _as_seen(self, probed: Link | None, element_bytes: int) -> Link:
-        """The link as a short probe has found it, unless plain sums of the watched steps went faster, from the first bucket to the step's end.
-        On a device they go by other ways than lanes do."""
-        assert probed is not None
+        """The link as a short probe has found it, None for a worker that compresses nothing, unless plain sums of the watched steps went faster,
+        from the first bucket to the step's end. On a device they go by other ways than lanes do. A ring of plain sums leaves a host by one
+        worker, at least."""
         sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
         fastest = 0.0
         for step in [] if self._parameters.any_on_device else self._watched:
@@ -186,8 +191,9 @@ class Prospects:
             if dense and step.seconds is not None:
                 sent = sent_of_element * sum(bucket.elements for bucket in dense)
                 fastest = max(fastest, sent / max(step.seconds - dense[0].seconds, 1e-9))
-        (seconds_a_byte,) = self.agree([1 / fastest if fastest else math.inf])
-        return max(probed[0], 1 / seconds_a_byte), probed[1]
+        seen = fastest / self._senders
+        seen_byte, byte, round_ = self.agree([1 / seen if seen else math.inf, 1 / probed[0] if probed else 0.0, probed[1] if probed else 0.0])
+        return 1 / min(seen_byte, byte), round_
 
     def _priced(self, spec: str, whole: Exchanged | None, in_rows: Exchanged | None = None) -> Prospect:
         """By what gradients that are coded whole have taken, and those of which only used rows travel; of these, if they are None, as much
@@ -228,7 +234,7 @@ class Prospects:
                 for bucket in watched.ready
             ],
         )
-        bits = 8 * spent("payload_bytes", self._coded) / sum(self._parameters.elements[index] for index in self._coded)
+        bits = 8 * spent("payload_bytes", self._coded) / max(1.0, spent("own_elements", self._coded))
         tried = sum_of([part.spent for part in (whole, in_rows) if part is not None])
         error = tried["error_energy"] / tried["measured_energy"] if tried["measured_energy"] else 0.0
         return Prospect(spec, seconds, error, bits, lanes, by_rows=in_rows is not None)

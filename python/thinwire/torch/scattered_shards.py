@@ -71,10 +71,10 @@ class ScatteredShards(ShardAttachment):
         division = super()._division()
         return checkpoint.Division(division.hosts, division.parts + ([] if self._gathered is None else self._gathered.parts))
 
-    def _load_rows(self, rows: list[checkpoint.Row], state: dict[str, Any]) -> None:
+    def _load_rows(self, rows: list[checkpoint.Row], parts: list[checkpoint.Part], state: dict[str, Any]) -> None:
         own = len(self._parameters.names)
         before = self._reducer.state()
-        super()._load_rows(rows[:own], state)
+        super()._load_rows(rows[:own], parts[:own], state)
         if self._gathered is None:
             return
         try:
