@@ -61,11 +61,11 @@ def _specs(per_host: int) -> list[str]:
 
 
 def judged(cell: dict) -> dict:
-    """The best spec of those that were measured and are not too lossy for this model, what auto took, how far it is from the best,
+    """The best spec of those that were measured and that its quality allows of this model, what auto took, how far it is from the best,
     and from the slower of both plain ones."""
     seconds, auto = cell["seconds"], _auto(cell)
-    too_lossy = {_main(prospect["spec"]) for prospect in auto["prospects"] if not prospect["is_allowed"]}
-    best = min((spec for spec in seconds if spec not in cell["auto"] and _main(spec) not in too_lossy), key=seconds.get)
+    allowed = {"none", _PLAIN, _AGAIN, *(_main(prospect["spec"]) for prospect in auto["prospects"] if prospect["is_allowed"])}
+    best = min((spec for spec in seconds if spec not in cell["auto"] and _main(spec) in allowed), key=seconds.get)
     plain = [seconds[_PLAIN], seconds[_AGAIN]]
     return {"best": best, "took": _taken(auto), "noise": max(plain) / min(plain),
             "to_best": _seconds(cell) / seconds[best], "to_plain": _seconds(cell) / max(plain)}
@@ -121,7 +121,7 @@ def _line(cell: dict) -> str:
 
 def _main(spec: str) -> str:
     """Without how its codes are combined, and between whom."""
-    return spec.removeprefix(_HOSTS).partition(",reduce=")[0]
+    return spec.removeprefix(_HOSTS).removeprefix("thinwire:").partition(",reduce=")[0]
 
 
 def _short(spec: str) -> str:

@@ -70,7 +70,7 @@ struct ParameterRange {
 // Sums over all reductions of this worker since its construction.
 struct Counters {
   std::uint64_t reductions = 0;
-  std::uint64_t rounds = 0;
+  std::uint64_t rounds = 0;               // collectives; where hosts are told apart, between hosts
   std::uint64_t elements = 0;             // elements reduced; where workers share hosts, of this worker's part
   std::uint64_t compressed_elements = 0;  // of those, by another compressor than "none"
   std::uint64_t setup_bytes = 0;

@@ -22,6 +22,7 @@ struct StepCost {
   double hidden = 0;           // share of codecs' work and of sending that runs on cores which the computation leaves idle, from 0 to 1
   double sending_seconds = 0;  // that the processor takes of each byte to send it, and to receive one
   int lanes = 1;
+  int senders = 1;  // workers of a host that share its link, each of which sends as much
   Link link;
 };
 
@@ -38,10 +39,12 @@ struct StepTime {
 // encoded bucket is at both at once, and is received when both are done with it; it waits for its rounds behind the link alone. While the
 // processor is busy the computation goes on at the pace `hidden`, and with it what is not ready yet.
 //
-//   service at the link: bytes / bytes_per_second             behind it: rounds * round_seconds
+//   service at the link: senders * bytes / bytes_per_second   behind it: rounds * round_seconds
 //   service at the processor: encode_seconds, bytes * sending_seconds, decode_seconds
 //
-// Pre: ready times ascend and lie within the computation; at least one lane; a link that is known.
+// On two levels (ReducerOptions::hosts) what workers of a host do for each other is part of encoding and decoding, bytes and rounds are those between hosts.
+//
+// Pre: ready times ascend and lie within the computation; at least one lane and one sender; a link that is known.
 StepTime predict_step(const StepCost& step, std::span<const BucketCost> buckets);
 
 }  // namespace thinwire

@@ -95,12 +95,12 @@ const Collective* Reduction::State::next() {
 }
 
 void Reduction::State::count(const Collective& collective) {
-  ++counters.rounds;
   const double sent = thinwire::traffic_bytes(collective, groups.size(collective.group));
   if (collective.group == Group::kWithinHost) {
     counters.within_host_bytes += sent;
     return;
   }
+  ++counters.rounds;
   counters.traffic_bytes += sent;
   switch (collective.purpose) {
     case Purpose::kSetup:

@@ -120,7 +120,7 @@ class Simulation {
   void finish(std::size_t bucket) {
     State& state = states_[bucket];
     if (state.job == Job::kEncode) {
-      const double seconds = buckets_[bucket].bytes / step_.link.bytes_per_second;
+      const double seconds = step_.senders * buckets_[bucket].bytes / step_.link.bytes_per_second;
       time_.wire_seconds += seconds;
       link_.enter(bucket, seconds);
       begin(bucket, Job::kSend);

@@ -1,6 +1,7 @@
 #include "tool/bucket_costs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -19,6 +20,7 @@ constexpr int kSteps = 6;  // of which the first does not count
 class Group {
  public:
   Group(const Buckets& buckets, const BucketTrial& trial) : buckets_(buckets), noise_(gradient_like(buckets.layout.elements())) {
+    for (int rank = 0; rank < trial.workers; ++rank) hosts_.push_back(rank / trial.per_host);
     for (int rank = 0; rank < trial.workers; ++rank)
       reducers_.push_back(std::make_unique<Reducer>(
           buckets.layout, ReducerOptions{.compressor = trial.compressor,
@@ -26,13 +28,14 @@ class Group {
                                          .rank = rank,
                                          .world_size = trial.workers,
                                          .threads = trial.threads,
+                                         .hosts = hosts_,
                                          .link = trial.link,
                                          .measure_every = rank == 0 ? std::numeric_limits<int>::max() : 0}));  // the first step alone
     figures_.resize(buckets.ends.size());
   }
 
   BucketCosts run() {
-    auto ends = make_local_communicators(static_cast<int>(reducers_.size()));
+    auto ends = make_local_communicators(static_cast<int>(reducers_.size()), std::chrono::minutes(5), hosts_);
     {
       std::vector<std::jthread> threads;
       for (std::size_t rank = 0; rank < reducers_.size(); ++rank)
@@ -110,6 +113,7 @@ class Group {
 
   const Buckets& buckets_;
   std::vector<float> noise_;
+  std::vector<int> hosts_;
   std::vector<std::unique_ptr<Reducer>> reducers_;
   std::vector<Figures> figures_;
   std::mutex turn_;  // to compute

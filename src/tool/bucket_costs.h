@@ -14,6 +14,7 @@ namespace thinwire::tool {
 struct BucketTrial {
   std::string compressor;
   int workers = 2;
+  int per_host = 1;  // of them; on two levels if that is more
   int threads = 1;  // of each worker, that encode and decode
   Link link;        // that compressors choose by
 };

@@ -23,8 +23,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMostWorkers = 1024;
-
 struct Options : PlanOptions {
   std::optional<std::string> html;
   std::optional<std::string> measured;
@@ -61,11 +59,14 @@ ordered_json row_json(const PlanRow& row, const Plan& plan) {
 }
 
 void print_json(const Plan& plan, const PlanOptions& options) {
+  ordered_json measured = {{"elements", plan.measured_elements}, {"workers", options.tried(false)}};
+  if (options.per_host > 1) measured["hosts"] = options.tried(true);
   ordered_json rows = ordered_json::array();
   for (const PlanRow& row : plan.rows) rows.push_back(row_json(row, plan));
   std::cout << ordered_json{{"link_bits_per_second", 8 * plan.step.link.bytes_per_second},
                             {"round_seconds", plan.step.link.round_seconds},
                             {"workers", options.workers},
+                            {"per_host", options.per_host},
                             {"elements", plan.elements},
                             {"compute_seconds", plan.step.compute_seconds},
                             {"hidden", plan.step.hidden},
@@ -73,7 +74,7 @@ void print_json(const Plan& plan, const PlanOptions& options) {
                             {"cores", options.cores ? ordered_json(*options.cores) : ordered_json(nullptr)},
                             {"lanes", plan.step.lanes},
                             {"threads", options.threads},
-                            {"measured", {{"elements", plan.measured_elements}, {"workers", options.tried()}}},
+                            {"measured", measured},
                             {"rows", rows}}
                    .dump(2)
             << '\n';
@@ -86,8 +87,8 @@ low rank or few large entries noise does not have.
 
 void print_for_people(const Plan& plan, const PlanOptions& options) {
   const std::size_t buckets = plan.bucket_elements.size();
-  std::cout << with_commas(plan.elements) << " float32 in " << buckets << (buckets == 1 ? " bucket, " : " buckets, ") << options.workers
-            << " workers, " << short_rate(plan.step.link.bytes_per_second) << ", " << milliseconds(plan.step.link.round_seconds)
+  std::cout << with_commas(plan.elements) << " float32 in " << buckets << (buckets == 1 ? " bucket, " : " buckets, ") << workers_text(options)
+            << ", " << short_rate(plan.step.link.bytes_per_second) << ", " << milliseconds(plan.step.link.round_seconds)
             << " ms a round";
   if (plan.step.compute_seconds > 0) std::cout << ", " << milliseconds(plan.step.compute_seconds) << " ms of computation";
   std::cout << "\n\n";
@@ -103,7 +104,7 @@ void print_for_people(const Plan& plan, const PlanOptions& options) {
   for (const PlanRow& row : plan.rows) {
     const bool is_least = row.error && *row.error < least;
     if (is_least) least = *row.error;
-    table.add({row.spec, number_text(plan.bits(row)), milliseconds(row.time.wire_seconds), milliseconds(row.time.codec_seconds),
+    table.add({short_name(row, options), number_text(plan.bits(row)), milliseconds(row.time.wire_seconds), milliseconds(row.time.codec_seconds),
                milliseconds(row.time.seconds), number_text(row.speedup), pays_text(row),
                (row.error ? short_number(*row.error) : "-") + (is_least ? "*" : " ")});
   }
@@ -113,12 +114,14 @@ void print_for_people(const Plan& plan, const PlanOptions& options) {
   std::cout << "\nA prediction (docs/plan.md), from codecs that were measured on this machine, on noise.\n"
             << "To send a byte takes " << short_number(1e9 * plan.sending_seconds) << " ns of the processor (--sending).\n"
             << kNote;
-  const std::vector<int> tried = options.tried();
-  const bool fewer_workers = tried.size() > 1;
-  if (fewer_workers || plan.measured_elements != plan.elements)
-    std::cout << "Measured with " << with_commas(plan.measured_elements) << " elements"
-              << (fewer_workers ? ", " + std::to_string(tried.front()) + " and " + std::to_string(tried.back()) + " workers" : "")
-              << ", from which the rest follows.\n";
+  std::string fewer;
+  for (const bool on_two_levels : {false, true}) {
+    const std::vector<int> tried = options.tried(on_two_levels);
+    if (tried.size() > 1) fewer += ", " + std::to_string(tried.front()) + " and " + std::to_string(tried.back()) + (on_two_levels ? " hosts" : " workers");
+    if (options.per_host == 1) break;
+  }
+  if (!fewer.empty() || plan.measured_elements != plan.elements)
+    std::cout << "Measured with " << with_commas(plan.measured_elements) << " elements" << fewer << ", from which the rest follows.\n";
 }
 
 void print_json(const Compared& compared) {
@@ -156,7 +159,7 @@ void print_for_people(const Compared& compared) {
             << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers.\n";
   for (const auto& [path, seconds] : compared.sending_seconds)
     std::cout << "Through " << path << " a byte takes " << number_text(1e9 * seconds) << " ns of the processor.\n";
-  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out, of PyTorch's own hooks, of two levels, or of no link.\n";
+  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out: PyTorch's own hooks, no link, or one level where workers share it.\n";
 }
 
 void run_plan(const Options& options) {
@@ -202,11 +205,22 @@ CLI::Option* add_read(CLI::App* app, const std::string& name, double (*parse)(co
 Command add_plan(CLI::App& tool) {
   const auto options = std::make_shared<Options>();
   CLI::App* app = tool.add_subcommand("plan", "Predicts which compressor pays on which network");
-  add_read(app, "--link", parse_rate, options->link.bytes_per_second, "Bits a second that each worker sends: 100mbit, 1gbit, 2.5gbit")
+  add_read(app, "--link", parse_rate, options->link.bytes_per_second, "Bits a second that each worker or host sends: 100mbit, 1gbit, 2.5gbit")
       ->type_name("RATE");
   add_read(app, "--latency", parse_time, options->link.round_seconds, "What a collective takes that moves next to nothing; default 200us")
       ->type_name("TIME");
-  app->add_option("--workers", options->workers, "That train together; default 4")->type_name("W")->check(whole_number(2, kMostWorkers));
+  app->add_option("--workers", options->workers, "That train together; default 4")->type_name("W")->check(whole_number(2, kMostPlanned));
+  app->add_option_function<std::string>(
+         "--hosts",
+         [options](const std::string& text) {
+           const Hosts hosts = parse_hosts(text);
+           options->workers = hosts.count * hosts.workers;
+           options->per_host = hosts.workers;
+         },
+         "Instead: hosts, and the workers of each, which share its link")
+      ->type_name("HxL")
+      ->check(readable(parse_hosts))
+      ->excludes("--workers");
   app->add_option("--elements", options->elements, "Parameters of the model; default 25,600,000")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
@@ -230,7 +244,7 @@ Command add_plan(CLI::App& tool) {
       ->type_name("TIME");
   app->add_option("--cores", options->cores, "Of a machine that all workers share; default: each has its own")
       ->type_name("C")
-      ->check(whole_number(1, kMostWorkers));
+      ->check(whole_number(1, kMostPlanned));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
   app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
   app->add_option("--measured", options->measured, "Predict what bench.network measured instead: a network.json")
@@ -240,6 +254,9 @@ Command add_plan(CLI::App& tool) {
   app->footer(R"(Encoding and decoding are measured on this machine, by workers of this process that compute in
 turns; bytes and rounds are those that they count. Above 8 workers both follow from 4 and 8.
 A model of the step (docs/plan.md) adds the network:
+  --hosts     uncompressed gradients go around a ring through all workers, which enters and leaves each
+              host once; all else ("hosts:") goes on two levels (docs/hosts.md), and the workers of a
+              host send at once
   --latency   is waited for once in each round; uncompressed and gathered buckets take one round,
               reduce=scatter and powersgd two
   --compute   its last two thirds are the backward pass, in which buckets of whole parameters become
@@ -249,7 +266,8 @@ A model of the step (docs/plan.md) adds the network:
   --sending   is measured through this machine's loopback; what a network card takes or saves is not
               in it
 What is printed:
-  bits        8 times the bytes that a worker sends in a step (traffic_bytes), by the element
+  bits        8 times the bytes that a link carries each way in a step, by the element: those that a
+              worker sends (traffic_bytes), or all of a host
   pays below  the rate of a link below which a step is shorter than with none
   error       what one encoding loses of noise whose scale varies, as a share of its energy
 
@@ -257,7 +275,7 @@ Examples:
   thinwire plan --link 1gbit --workers 4 --elements 25600000 --compute 0.15
   thinwire plan --link 100mbit --layout model.json --workers 8 --compressor casq:bits=2 --json
   thinwire plan --link 10gbit --latency 50us --threads 4 --hidden 0 --compute 0.1
-  thinwire plan --link 1gbit --compute 0.15 --html plan.html
+  thinwire plan --link 1gbit --hosts 4x8 --compute 0.15 --html plan.html
   thinwire plan --measured out/network/network.json)");
   return {app, [options] { run_plan(*options); }};
 }

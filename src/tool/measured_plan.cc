@@ -68,7 +68,7 @@ std::optional<double> sending_in(const Json& rows, const std::string& path, doub
 }
 
 // How a row's message was cut, and what `thinwire plan` calls its spec; nothing for what the tool cannot do itself.
-std::optional<PlanOptions> options_for(const Json& row, const Json* alone, PlanOptions options) {
+std::optional<PlanOptions> options_for(const Json& row, const Json* alone, int per_host, PlanOptions options) {
   static const std::set<std::string> kPytorchs = {"bf16", "fp16", "powersgd", kAlone};
   const std::string spec = row.at("compressor").get<std::string>(), path = row.at("path").get<std::string>(), link = row.at("link").get<std::string>();
   if (link == "none") return std::nullopt;
@@ -86,9 +86,12 @@ std::optional<PlanOptions> options_for(const Json& row, const Json* alone, PlanO
     if (through_mpi) options.bucket_mb = static_cast<double>(kBucketElements) / kElementsOfAMiB;
     return options;
   }
-  if (spec.starts_with("hosts:") || (!through_mpi && kPytorchs.contains(spec))) return std::nullopt;
+  const bool on_two_levels = spec.starts_with(kOnTwoLevels);
+  if (on_two_levels != (per_host > 1) || (!through_mpi && kPytorchs.contains(spec))) return std::nullopt;
+  options.per_host = per_host;
+  const std::string ours = on_two_levels ? spec.substr(kOnTwoLevels.size()) : spec;
   constexpr std::string_view kOurs = "thinwire:";
-  options.specs = {spec.starts_with(kOurs) ? spec.substr(kOurs.size()) : spec};
+  options.specs = {ours.starts_with(kOurs) ? ours.substr(kOurs.size()) : ours};
   if (row.contains("lanes") && row["lanes"].is_number()) options.lanes = row["lanes"].get<int>();
   if (row.contains("bucket_elements") && row["bucket_elements"].is_number()) options.bucket_mb = row["bucket_elements"].get<double>() / kElementsOfAMiB;
   return options;
@@ -116,6 +119,7 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
   try {
     PlanOptions options = given;
     options.workers = Json::parse(network["settings"].at("workers").get<std::string>()).get<int>();
+    const int per_host = Json::parse(network["settings"].value("per_host", "1")).get<int>();
     if (!options.cores) options.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     compared.cores = *options.cores;
     const auto sending_of = [&](const std::string& path_of_row) {
@@ -125,13 +129,13 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
       return known->second = found ? *found : measure_sending();
     };
     for (const Json& row : network["rows"]) {
-      std::optional<PlanOptions> of_row = options_for(row, alone_beside(network["rows"], row), options);
+      std::optional<PlanOptions> of_row = options_for(row, alone_beside(network["rows"], row), per_host, options);
       if (!of_row) {
         ++compared.left_out;
         continue;
       }
       of_row->sending_seconds = sending_of(row.at("path").get<std::string>());
-      const std::string spec = of_row->specs.empty() ? kPlainSpec : of_row->specs.front();
+      const std::string spec = of_row->specs.empty() ? kPlainSpec : of_row->named(of_row->specs.front());
       predicting(spec);
       const Plan plan = make_plan(*of_row, [](const std::string&) {});
       const auto found = std::ranges::find(plan.rows, spec, &PlanRow::spec);

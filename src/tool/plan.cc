@@ -51,10 +51,9 @@ BucketCost scaled(BucketCost cost, double factor) {
 }
 
 template <class Change>
-double seconds_if(std::span<const BucketCost> buckets, const StepCost& step, Change change) {
-  std::vector<BucketCost> changed(buckets.begin(), buckets.end());
-  for (BucketCost& bucket : changed) change(bucket);
-  return predict_step(step, changed).seconds;
+double seconds_if(ModelledStep step, Change change) {
+  for (BucketCost& bucket : step.buckets) change(bucket);
+  return step.time().seconds;
 }
 
 }  // namespace
@@ -70,6 +69,19 @@ double parse_time(const std::string& text) {
   const std::optional<double> time = parse(text, kTimes);
   if (!time) throw ArgumentError("'" + text + "' is not a time; it must be a number in ns, us, ms or s, such as 200us or 1.5ms");
   return *time;
+}
+
+Hosts parse_hosts(const std::string& text) {
+  Hosts hosts;
+  const char* const last = text.data() + text.size();
+  const auto [by, problem] = std::from_chars(text.data(), last, hosts.count);
+  const bool is_pair = problem == std::errc() && by != last && *by == 'x';
+  const auto [end, its_problem] = is_pair ? std::from_chars(by + 1, last, hosts.workers) : std::from_chars_result{by, std::errc::invalid_argument};
+  if (its_problem != std::errc() || end != last || hosts.count < 2 || hosts.workers < 2 || hosts.workers > kMostOfAHost ||
+      hosts.count > kMostPlanned / hosts.workers)
+    throw ArgumentError("'" + text + "' is not hosts x workers of each, such as 4x8; allowed: 2 hosts or more, 2 to " +
+                        std::to_string(kMostOfAHost) + " workers of each, " + std::to_string(kMostPlanned) + " altogether");
+  return hosts;
 }
 
 std::string short_rate(double bytes_per_second) {
@@ -184,14 +196,16 @@ Link choosing_alike(const Link& link, int tried, int workers) {
   return {link.bytes_per_second * saved(tried) / saved(workers), link.round_seconds};
 }
 
-double pays_below(const StepCost& step, std::span<const BucketCost> buckets, std::span<const BucketCost> plain) {
+double ModelledStep::seconds_at(double bytes_per_second) const {
+  StepCost on = cost;
+  on.link.bytes_per_second = bytes_per_second;
+  return predict_step(on, buckets).seconds;
+}
+
+double pays_below(const ModelledStep& step, const ModelledStep& plain) {
   constexpr double kSlowest = 125, kFastest = 1.25e14;  // 1 kb/s, 1,000 Tb/s
   constexpr int kHalvings = 60;
-  const auto pays = [&](double bytes_per_second) {
-    StepCost on = step;
-    on.link.bytes_per_second = bytes_per_second;
-    return predict_step(on, buckets).seconds < predict_step(on, plain).seconds;
-  };
+  const auto pays = [&](double bytes_per_second) { return step.seconds_at(bytes_per_second) < plain.seconds_at(bytes_per_second); };
   if (!pays(kSlowest)) return 0;
   if (pays(kFastest)) return std::numeric_limits<double>::infinity();
   double low = kSlowest, high = kFastest;
@@ -202,15 +216,15 @@ double pays_below(const StepCost& step, std::span<const BucketCost> buckets, std
   return low;
 }
 
-Limit limit_of(const StepCost& step, std::span<const BucketCost> buckets) {
+Limit limit_of(const ModelledStep& step) {
   constexpr double kHardly = 1.02;
-  if (predict_step(step, buckets).seconds <= kHardly * step.compute_seconds) return Limit::kComputation;
-  const double codec = seconds_if(buckets, step, [](BucketCost& bucket) { bucket.encode_seconds = bucket.decode_seconds = 0; });
-  StepCost without_link = step, without_sending = step;
-  without_link.link.bytes_per_second = std::numeric_limits<double>::infinity();
-  without_sending.sending_seconds = 0;
-  const double link = predict_step(without_link, buckets).seconds, sending = predict_step(without_sending, buckets).seconds;
-  const double rounds = seconds_if(buckets, step, [](BucketCost& bucket) { bucket.rounds = 0; });
+  if (step.time().seconds <= kHardly * step.cost.compute_seconds) return Limit::kComputation;
+  const double codec = seconds_if(step, [](BucketCost& bucket) { bucket.encode_seconds = bucket.decode_seconds = 0; });
+  const double link = step.seconds_at(std::numeric_limits<double>::infinity());
+  ModelledStep without_sending = step;
+  without_sending.cost.sending_seconds = 0;
+  const double sending = without_sending.time().seconds;
+  const double rounds = seconds_if(step, [](BucketCost& bucket) { bucket.rounds = 0; });
   return std::min({std::pair(codec, Limit::kCodec), std::pair(sending, Limit::kSending), std::pair(link, Limit::kLink), std::pair(rounds, Limit::kRounds)}).second;
 }
 

@@ -17,6 +17,15 @@ namespace thinwire::tool {
 double parse_rate(const std::string& text);
 double parse_time(const std::string& text);
 
+inline constexpr int kMostPlanned = 1024, kMostOfAHost = 8;
+
+// "4x8": four hosts of eight workers each. Throws ArgumentError.
+struct Hosts {
+  int count = 1;
+  int workers = 1;  // of each
+};
+Hosts parse_hosts(const std::string& text);
+
 // "2.5 Gb/s", of bytes a second.
 std::string short_rate(double bytes_per_second);
 
@@ -66,12 +75,22 @@ BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int 
 // On which `tried` workers choose as `workers` do on `link`: sending parts instead of the same to all saves (W - 1)(W - 2) / W messages.
 Link choosing_alike(const Link& link, int tried, int workers);
 
-// Bytes a second below which the step takes less time with `buckets` than with `plain`: 0 on no link, infinity on any.
-double pays_below(const StepCost& step, std::span<const BucketCost> buckets, std::span<const BucketCost> plain);
+// What the model is told of a step by one spec.
+struct ModelledStep {
+  StepCost cost;
+  std::vector<BucketCost> buckets;
+
+  StepTime time() const { return predict_step(cost, buckets); }
+  // The same on a link of so many bytes a second.
+  double seconds_at(double bytes_per_second) const;
+};
+
+// Bytes a second below which `step` takes less time than `plain`: 0 on no link, infinity on any.
+double pays_below(const ModelledStep& step, const ModelledStep& plain);
 
 // Without which of them the step would be shortest; computation if there is hardly anything else.
 enum class Limit : std::uint8_t { kComputation, kCodec, kSending, kLink, kRounds };
-Limit limit_of(const StepCost& step, std::span<const BucketCost> buckets);
+Limit limit_of(const ModelledStep& step);
 const char* name_of(Limit limit);
 
 }  // namespace thinwire::tool

@@ -15,16 +15,15 @@ constexpr int kStepsADecade = 16;
 
 LogChart::Points steps_over_rates(const Plan& plan, const PlanRow& row) {
   LogChart::Points points;
-  const std::vector<BucketCost> buckets = plan.modelled(row);
+  const ModelledStep step = plan.modelled(row);
   for (int i = 0; i <= 4 * kStepsADecade; ++i) {
-    StepCost step = plan.step;
-    step.link.bytes_per_second = kSlowest * std::pow(10.0, static_cast<double>(i) / kStepsADecade);
-    points.emplace_back(step.link.bytes_per_second, predict_step(step, buckets).seconds);
+    const double bytes_per_second = kSlowest * std::pow(10.0, static_cast<double>(i) / kStepsADecade);
+    points.emplace_back(bytes_per_second, step.seconds_at(bytes_per_second));
   }
   return points;
 }
 
-std::string picture(const Plan& plan) {
+std::string picture(const Plan& plan, const PlanOptions& options) {
   std::vector<LogChart::Points> lines;
   LogChart::Range seconds{1e300, 0};
   for (const PlanRow& row : plan.rows) {
@@ -37,7 +36,7 @@ std::string picture(const Plan& plan) {
   for (double rate = kSlowest; rate < 1.1 * kFastest; rate *= 10) rates.emplace_back(rate, short_rate(rate));
   for (double time = std::pow(10.0, std::ceil(std::log10(seconds.least))); time < seconds.most; time *= 10)
     times.emplace_back(time, milliseconds(time) + " ms");
-  chart.add_grid(rates, times, "a worker's link");
+  chart.add_grid(rates, times, options.per_host > 1 ? "a host's link" : "a worker's link");
   for (std::size_t r = 0; r < lines.size(); ++r) {
     const bool plain = plan.rows[r].spec == kPlainSpec;
     chart.add_line(lines[r], plan.rows[r].spec, plain ? "class='bound' color='#888'" : line_colour(r), false);
@@ -51,12 +50,12 @@ std::string picture(const Plan& plan) {
 
 std::string plan_page(const Plan& plan, const PlanOptions& options) {
   std::ostringstream out;
-  out << chart_page_head("Would compression pay?") << "<h1>" << with_commas(plan.elements) << " float32, " << options.workers << " workers, "
+  out << chart_page_head("Would compression pay?") << "<h1>" << with_commas(plan.elements) << " float32, " << workers_text(options) << ", "
       << short_rate(plan.step.link.bytes_per_second) << ", " << milliseconds(plan.step.link.round_seconds) << " ms a round, "
       << milliseconds(plan.step.compute_seconds) << " ms of computation</h1><p>" << escaped(verdict(plan))
       << "</p><p>Predicted time of a step on links of other rates, where everything else is the same and each spec travels as on the link above "
          "(dashed upright line). Dashed: uncompressed. A line under the pointer becomes thick.</p>"
-      << picture(plan) << "<table><tr><th>on the link above</th><th>bits an entry</th><th>wire, ms</th><th>codec, ms</th><th>step, ms</th>"
+      << picture(plan, options) << "<table><tr><th>on the link above</th><th>bits an entry</th><th>wire, ms</th><th>codec, ms</th><th>step, ms</th>"
       << "<th>speedup</th><th>pays below</th><th>error</th></tr>";
   for (const PlanRow& row : plan.rows)
     out << "<tr><td>" << escaped(row.spec) << "</td><td>" << number_text(plan.bits(row)) << "</td><td>" << milliseconds(row.time.wire_seconds)

@@ -16,8 +16,9 @@
 namespace thinwire::tool {
 namespace {
 
-constexpr int kMostTried = 8;   // workers of this process
-constexpr int kFewerTried = 4;  // where there are to be more than that
+// Workers of this process, and where there are to be more than that; and so of hosts.
+constexpr int kMostTried = 8, kFewerTried = 4;
+constexpr int kMostHosts = 4, kFewerHosts = 2;
 constexpr double kWithHeaders = 1514.0 / 1448;  // bytes on the link for each of a message: full TCP segments in Ethernet's frames
 
 // With as many others that do the same at once as share the machine: cores share caches, memory, and what two threads of one core have in common.
@@ -33,28 +34,40 @@ BucketCosts measure_among(int others, const Buckets& buckets, const BucketTrial&
   return measure_buckets(buckets, trial);
 }
 
-PlanRow measure_row(const std::string& spec, const Sample& sample, const Link& link, const PlanOptions& options) {
+PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOptions& options) {
+  PlanRow row;
+  row.spec = spec;
+  const bool on_two_levels = row.on_two_levels();
+  const int parties = options.parties(on_two_levels), each = on_two_levels ? options.per_host : 1;
+  const Link share{options.link.bytes_per_second / each, options.link.round_seconds};
+  const std::vector<int> all_tried = options.tried(on_two_levels);
   std::vector<BucketCosts> measured;
-  for (const int tried : options.tried()) {
-    const Link alike = tried == options.workers ? link : choosing_alike(link, tried, options.workers);
-    measured.push_back(measure_among(options.beside(), sample.buckets, {.compressor = spec, .workers = tried, .threads = options.threads, .link = alike}));
+  for (const int tried : all_tried) {
+    const BucketTrial trial{.compressor = row.compressor(),
+                            .workers = tried * each,
+                            .per_host = each,
+                            .threads = options.threads,
+                            .link = tried == parties ? share : choosing_alike(share, tried, parties)};
+    measured.push_back(measure_among(options.beside(), sample.buckets, trial));
   }
   BucketCosts& costs = measured.back();
   if (measured.size() > 1)
     for (std::size_t i = 0; i < costs.buckets.size(); ++i)
-      costs.buckets[i] = extrapolate({kFewerTried, measured.front().buckets[i]}, {kMostTried, costs.buckets[i]}, options.workers);
-  PlanRow row;
-  row.spec = spec;
+      costs.buckets[i] = extrapolate({all_tried.front(), measured.front().buckets[i]}, {all_tried.back(), costs.buckets[i]}, parties);
   row.buckets = std::move(costs.buckets);
   row.error = costs.nmse_worker;
   return row;
 }
 
-// The plain sum, and every one of `specs` once.
+// The plain sum, and every one of `specs` once, which may be the plain sum on two levels.
 std::vector<std::string> specs_of(const PlanOptions& options) {
+  const bool on_two_levels = options.per_host > 1;
   std::vector<std::string> specs = {kPlainSpec};
-  for (const std::string& spec : options.specs)
-    if (canonical_spec(spec) != canonical_spec(kPlainSpec) && std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
+  for (const std::string& given : options.specs) {
+    const std::string spec = options.named(given);
+    const bool is_plain = !on_two_levels && canonical_spec(given) == canonical_spec(kPlainSpec);
+    if (!is_plain && std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
+  }
   return specs;
 }
 
@@ -83,17 +96,27 @@ const char* limit_text(Limit limit) {
 
 }  // namespace
 
-std::vector<BucketCost> Plan::modelled(const PlanRow& row) const {
-  std::vector<BucketCost> buckets = row.buckets;
-  for (BucketCost& bucket : buckets) {
+ModelledStep Plan::modelled(const PlanRow& row) const {
+  ModelledStep modelled{step, row.buckets};
+  modelled.cost.senders = senders(row);
+  for (BucketCost& bucket : modelled.buckets) {
     bucket.encode_seconds *= codec_crowding;
     bucket.decode_seconds *= codec_crowding;
     bucket.bytes *= kWithHeaders;
   }
-  return buckets;
+  return modelled;
 }
 
-std::vector<int> PlanOptions::tried() const { return workers <= kMostTried ? std::vector{workers} : std::vector{kFewerTried, kMostTried}; }
+std::string PlanOptions::named(const std::string& compressor) const {
+  std::string name = compressor;
+  if (per_host > 1) name.insert(0, kOnTwoLevels);
+  return name;
+}
+
+std::vector<int> PlanOptions::tried(bool on_two_levels) const {
+  const int all = parties(on_two_levels), most = on_two_levels ? kMostHosts : kMostTried, fewer = on_two_levels ? kFewerHosts : kFewerTried;
+  return all <= most ? std::vector{all} : std::vector{fewer, most};
+}
 
 double PlanRow::bytes() const {
   double sum = 0;
@@ -112,6 +135,7 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
   plan.sending_seconds = options.sending_seconds ? *options.sending_seconds : measure_sending();
   plan.step = step_of(options, plan.sending_seconds);
   plan.codec_crowding = options.crowding(options.threads);
+  plan.per_host = options.per_host;
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);
   const Layout layout = options.layout ? read_layout(*options.layout, std::nullopt) : even_layout(options.elements, sizes);
   if (layout.elements() == 0) throw Error(*options.layout + ": has no elements to average");
@@ -125,20 +149,30 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
 
   for (const std::string& spec : specs) {
     measuring(spec);
-    PlanRow row = measure_row(spec, sample, plan.step.link, options);
+    PlanRow row = measure_row(spec, sample, options);
     row.buckets = spread(sample, row.buckets, plan.bucket_elements);
     for (std::size_t i = 0; i < ready.size(); ++i) row.buckets[i].ready_seconds = ready[i];
-    row.time = predict_step(plan.step, plan.modelled(row));
-    row.limit = limit_of(plan.step, plan.modelled(row));
+    row.time = plan.modelled(row).time();
+    row.limit = limit_of(plan.modelled(row));
     plan.rows.push_back(std::move(row));
   }
   const PlanRow& plain = plan.rows.front();
   for (PlanRow& row : plan.rows) {
     row.speedup = plain.time.seconds / row.time.seconds;
-    row.pays_below = pays_below(plan.step, plan.modelled(row), plan.modelled(plain));
+    row.pays_below = pays_below(plan.modelled(row), plan.modelled(plain));
   }
   std::ranges::stable_sort(plan.rows, {}, [](const PlanRow& row) { return row.time.seconds; });
   return plan;
+}
+
+std::string workers_text(const PlanOptions& options) {
+  const std::string each = std::to_string(options.per_host > 1 ? options.per_host : options.workers) + " workers";
+  return options.per_host > 1 ? std::to_string(options.parties(true)) + " hosts of " + each : each;
+}
+
+std::string short_name(const PlanRow& row, const PlanOptions& options) {
+  if (row.on_two_levels()) return row.compressor();
+  return row.spec == kPlainSpec && options.per_host > 1 ? row.spec + ", one ring of all" : row.spec;
 }
 
 std::string number_text(double number) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "thinwire/step_time.h"
@@ -14,10 +15,12 @@
 namespace thinwire::tool {
 
 inline constexpr const char* kPlainSpec = "none";
+inline constexpr std::string_view kOnTwoLevels = "hosts:";  // before a spec: workers of a host send as one
 
 struct PlanOptions {
   Link link{.bytes_per_second = 0, .round_seconds = 200e-6};
   int workers = 4;
+  int per_host = 1;  // of them, that share a host's link; then all but kPlainSpec goes on two levels
   std::optional<std::string> layout;  // file
   std::uint64_t elements = 25'600'000;
   double compute_seconds = 0;
@@ -28,7 +31,7 @@ struct PlanOptions {
   double hidden = 1;
   std::optional<double> sending_seconds;  // a byte; else it is measured
   std::optional<int> cores;               // of a machine that all workers share; else each has its own
-  std::vector<std::string> specs = {"bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
+  std::vector<std::string> specs = {kPlainSpec, "bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
                                     "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
 
   // How much longer the processor takes where workers share it, each with so many threads.
@@ -36,8 +39,11 @@ struct PlanOptions {
   // How many more compute at the same time where codecs are measured.
   int beside() const { return cores ? std::min({*cores, workers, kMostAtOnce}) - 1 : 0; }
   static constexpr int kMostAtOnce = 4;  // each has memory of its own
-  // Numbers of workers by which costs are measured: theirs, or what more follow from.
-  std::vector<int> tried() const;
+  // What a row is called.
+  std::string named(const std::string& compressor) const;
+  // Numbers of workers, of a spec on two levels of hosts, by which costs are measured: theirs, or what more follow from.
+  std::vector<int> tried(bool on_two_levels) const;
+  int parties(bool on_two_levels) const { return on_two_levels ? workers / per_host : workers; }
 };
 
 struct PlanRow {
@@ -51,6 +57,8 @@ struct PlanRow {
 
   double bytes() const;
   int rounds() const;
+  bool on_two_levels() const { return spec.starts_with(kOnTwoLevels); }
+  std::string compressor() const { return on_two_levels() ? spec.substr(kOnTwoLevels.size()) : spec; }
 };
 
 struct Plan {
@@ -62,9 +70,12 @@ struct Plan {
   std::vector<PlanRow> rows;  // the fastest first
 
   double codec_crowding = 1;  // how much longer codecs take among the workers
-  // A row's buckets for the model: bytes with their headers, and codecs as long as they take among the workers.
-  std::vector<BucketCost> modelled(const PlanRow& row) const;
-  double bits(const PlanRow& row) const { return 8 * row.bytes() / static_cast<double>(elements); }
+  int per_host = 1;
+  // A row's step for the model: bytes with their headers, and codecs as long as they take among the workers.
+  ModelledStep modelled(const PlanRow& row) const;
+  // That all workers send through a link together. A ring of plain sums leaves a host by one of them.
+  int senders(const PlanRow& row) const { return row.on_two_levels() ? per_host : 1; }
+  double bits(const PlanRow& row) const { return 8 * senders(row) * row.bytes() / static_cast<double>(elements); }
 };
 
 // measuring: is told of each spec before it is measured.
@@ -73,6 +84,10 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
 // A page with a picture: how long a step takes on links of 10 Mb/s to 100 Gb/s. No network and no script is needed to look at it.
 std::string plan_page(const Plan& plan, const PlanOptions& options);
 
+// "4 workers", or "4 hosts of 8 workers".
+std::string workers_text(const PlanOptions& options);
+// For a table of workers that share hosts, in which nearly all goes on two levels.
+std::string short_name(const PlanRow& row, const PlanOptions& options);
 // At most eight characters: with powers of ten only where a million is reached.
 std::string number_text(double number);
 std::string milliseconds(double seconds);

@@ -96,6 +96,45 @@ def test_small_parameters_travel_uncompressed(write):  # noqa: F811
     assert sent == pytest.approx((48 * small + 6 * compressed) / (small + compressed), rel=0.02)
 
 
+HOSTS = "--link", "8mbit", "--latency", "3ms", "--sending", "0ns"
+TWO_SPECS = "--compressor", "none", "--compressor", "casq:bits=2,reduce=gather", "--compressor", "casq:bits=2,reduce=scatter"
+
+
+def test_workers_of_a_host_share_its_link(write):  # noqa: F811
+    """Of two hosts each of three workers sends a third of what two workers would; a ring of plain sums leaves each host once."""
+    layout = write("layout.json", layout_of([(384, 1536)]))  # a part has six chunks
+    result, rows = plan(*HOSTS, "--hosts", "2x3", "--layout", layout, *TWO_SPECS)
+    assert (result["workers"], result["per_host"], result["measured"]["hosts"]) == (6, 3, [2])
+    assert set(rows) == {"none", "hosts:none", "hosts:casq:bits=2,reduce=gather", "hosts:casq:bits=2,reduce=scatter"}
+    alone = plan(*HOSTS, "--workers", "2", "--layout", layout, *TWO_SPECS)[1]
+    for name, row in rows.items():
+        [bucket] = row["buckets"]
+        senders = 3 if name.startswith("hosts:") else 1
+        wire = HEADERS * senders * bucket["bytes"] / 1e6
+        assert row["wire_seconds"] == pytest.approx(wire)
+        assert row["bits_per_element"] == pytest.approx(8 * senders * bucket["bytes"] / (384 * 1536))
+        codec = bucket["encode_seconds"] + bucket["decode_seconds"]
+        assert row["step_seconds"] == pytest.approx(codec + wire + 0.003 * bucket["rounds"])
+        if name != "none":
+            of_one = alone[name.removeprefix("hosts:")]
+            assert row["rounds"] == of_one["rounds"]  # what workers of a host do for each other is no round on the link
+            assert row["bits_per_element"] == pytest.approx(of_one["bits_per_element"], rel=0.01)
+    assert rows["none"]["bits_per_element"] == pytest.approx(32 * 2 * 5 / 6, rel=1e-3)
+    assert rows["hosts:none"]["bits_per_element"] == pytest.approx(32, rel=1e-3)
+
+
+def test_more_hosts_follow_from_two_numbers():
+    result, rows = plan(*HOSTS, "--hosts", "16x2", "--elements", "2000000", *TWO_SPECS)
+    assert result["measured"]["hosts"] == [2, 4] and result["measured"]["workers"] == [4, 8]
+    assert rows["hosts:casq:bits=2,reduce=scatter"]["bits_per_element"] == pytest.approx(2 * 2 * 15 / 16, rel=0.15)
+    assert rows["hosts:casq:bits=2,reduce=gather"]["bits_per_element"] == pytest.approx(2 * 15, rel=0.15)
+
+
+def test_hosts_are_hosts_of_workers():
+    assert "'4' is not hosts x workers of each, such as 4x8" in fail(2, "plan", "--link", "1gbit", "--hosts", "4")
+    assert "--workers" in fail(2, "plan", "--link", "1gbit", "--hosts", "4x2", "--workers", "8")
+
+
 def test_a_faster_link_takes_no_longer():
     steps = [plan("--link", link, *SMALL, "--compressor", "none")[1]["none"]["step_seconds"] for link in ("1mbit", "10mbit", "100mbit")]
     assert steps[0] > 5 * steps[1] > 25 * steps[2]

@@ -40,6 +40,15 @@ TEST(StepTime, SendingTakesTheProcessorWhileTheLinkIsBusy) {
   EXPECT_DOUBLE_EQ(predict_step({.sending_seconds = 0.005, .lanes = 1, .link = kLink}, bucket).seconds, 3.75);
 }
 
+// Three workers of a host send 200 bytes each, at 100 a second of all; each has a core of its own to send its 200.
+TEST(StepTime, WorkersOfAHostShareItsLink) {
+  const std::vector<BucketCost> bucket = {{.encode_seconds = 1, .decode_seconds = 0.25, .rounds = 1, .bytes = 200}};
+  const StepTime time = predict_step({.sending_seconds = 0.02, .lanes = 1, .senders = 3, .link = kLink}, bucket);
+  EXPECT_DOUBLE_EQ(time.wire_seconds, 6);
+  EXPECT_DOUBLE_EQ(time.sending_seconds, 4);
+  EXPECT_DOUBLE_EQ(time.seconds, 7.75);
+}
+
 // Codecs that take the computation's cores and are all done before its end cost what they take.
 TEST(StepTime, WhatIsNotHiddenDelays) {
   const std::vector<BucketCost> buckets = {{.ready_seconds = 1, .encode_seconds = 0.5, .decode_seconds = 0.5, .bytes = 100}};

@@ -33,6 +33,16 @@ TEST(Plan, ReadsTimes) {
     expect_refused([&] { parse_time(text); }, {text, "is not a time", "200us"});
 }
 
+TEST(Plan, ReadsHosts) {
+  const Hosts hosts = parse_hosts("4x8");
+  EXPECT_EQ(hosts.count, 4);
+  EXPECT_EQ(hosts.workers, 8);
+  EXPECT_EQ(parse_hosts("512x2").count, 512);
+  EXPECT_EQ(parse_hosts("128x8").workers, 8);
+  for (const char* wrong : {"", "4", "x", "4x", "x8", "1x8", "4x1", "2x9", "129x8", "-2x2", "4x8x2", "4X8", "4 x 8", "99999999999x2"})
+    expect_refused([&] { parse_hosts(wrong); }, {wrong, "is not hosts x workers of each, such as 4x8", "2 to 8 workers of each, 1024 altogether"});
+}
+
 TEST(Plan, WritesRates) {
   EXPECT_EQ(short_rate(12.5e6), "100 Mb/s");
   EXPECT_EQ(short_rate(312.5e6), "2.5 Gb/s");
@@ -149,7 +159,7 @@ TEST(Plan, PaysBelowTheRateAtWhichBothTakeAsLong) {
   const std::vector<BucketCost> plain = {{.rounds = 1, .bytes = 1000}};
   const auto rate = [&](const BucketCost& cost, double compute = 0) {
     const StepCost step{.compute_seconds = compute, .hidden = 1, .lanes = 1, .link = {1, 0.25}};
-    return pays_below(step, std::vector{cost}, plain);
+    return pays_below({step, {cost}}, {step, plain});
   };
   EXPECT_NEAR(rate({.encode_seconds = 0.6, .decode_seconds = 0.3, .rounds = 1, .bytes = 100}), 1000, 1e-6);
   EXPECT_NEAR(rate({.encode_seconds = 0.4, .decode_seconds = 0.25, .rounds = 2, .bytes = 100}), 1000, 1e-6);  // a round more takes 0.25
@@ -162,14 +172,14 @@ TEST(Plan, PaysBelowTheRateAtWhichBothTakeAsLong) {
 
 TEST(Plan, NamesWhatLimits) {
   const auto limit = [](const BucketCost& cost, double compute) {
-    return limit_of({.compute_seconds = compute, .hidden = 1, .lanes = 1, .link = {100, 0.1}}, std::vector{cost});
+    return limit_of({{.compute_seconds = compute, .hidden = 1, .lanes = 1, .link = {100, 0.1}}, {cost}});
   };
   EXPECT_EQ(limit({.encode_seconds = 2, .decode_seconds = 1, .rounds = 1, .bytes = 100}, 0), Limit::kCodec);
   EXPECT_EQ(limit({.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 1, .bytes = 100}, 0), Limit::kLink);
   EXPECT_EQ(limit({.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 8, .bytes = 10}, 0), Limit::kRounds);
   EXPECT_EQ(limit({.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 8, .bytes = 10}, 2), Limit::kComputation);
   const StepCost busy{.sending_seconds = 0.02, .lanes = 1, .link = {100, 0.1}};
-  EXPECT_EQ(limit_of(busy, std::vector<BucketCost>{{.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 1, .bytes = 100}}), Limit::kSending);
+  EXPECT_EQ(limit_of({busy, {{.encode_seconds = 0.2, .decode_seconds = 0.1, .rounds = 1, .bytes = 100}}}), Limit::kSending);
   EXPECT_STREQ(name_of(Limit::kRounds), "rounds");
   EXPECT_STREQ(name_of(Limit::kSending), "sending");
 }
