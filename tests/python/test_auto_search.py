@@ -11,10 +11,10 @@ SLOW, FAST, LOSSY = "slow", "fast", "lossy"
 
 
 class Played:
-    """Steps that take what ``seconds_of`` says for a spec, with some noise."""
+    """Steps that take what ``seconds_of`` says for a spec, with some noise; a process's first ones ``at_first`` times as long."""
 
-    def __init__(self, seconds_of, prospects, noise=0.0, seed=0):
-        self.seconds_of = seconds_of
+    def __init__(self, seconds_of, prospects, noise=0.0, seed=0, at_first=1.0):
+        self.seconds_of, self.at_first = seconds_of, at_first
         self.random, self.noise = random.Random(seed), noise
         self.asked = 0
         self.agreements = 0
@@ -34,7 +34,7 @@ class Played:
     def step(self):
         spec = self.search.spec
         self.specs.append(spec)
-        seconds = self.seconds_of[spec] * (1 + self.noise * self.random.random())
+        seconds = self.seconds_of[spec] * (1 + self.noise * self.random.random()) * (self.at_first if len(self.specs) <= 12 else 1)
         self.search.end_step(seconds if len(self.specs) > 1 else None, 0.3 * seconds)
 
     def until_decided(self, limit=50):
@@ -43,6 +43,10 @@ class Played:
             if self.search.phase is Phase.KEEP:
                 return self.search.spec
         raise AssertionError(f"nothing was decided in {limit} steps")
+
+    def specs_until_decided(self):
+        self.until_decided()
+        return self.specs
 
 
 def test_it_begins_by_watching_plain_steps_and_asks_once():
@@ -131,6 +135,18 @@ def test_noise_does_not_mislead_it_much(seed):
 def test_what_is_no_faster_seldom_wins_by_noise():
     plays = [Played({PLAIN: 1.0, FAST: 1.0, SLOW: 1.0}, {FAST: 0.9, SLOW: 0.9}, noise=0.2, seed=seed) for seed in range(400)]
     assert [played.until_decided() for played in plays].count(PLAIN) >= 340
+
+
+def test_first_steps_take_longer_which_is_not_held_against_plain():
+    plays = [Played({PLAIN: 1.0, FAST: 1.0}, {FAST: 0.9}, noise=0.3, seed=seed, at_first=1.5) for seed in range(400)]
+    assert [played.until_decided() for played in plays].count(PLAIN) >= 360
+
+
+def test_what_wins_by_little_goes_another_round_against_plain_alone():
+    played = Played({PLAIN: 1.0, FAST: 0.9, SLOW: 0.95}, {FAST: 0.9, SLOW: 0.9})
+    assert played.until_decided() == FAST and len(played.specs) == 48
+    assert played.specs[-8:] == [PLAIN] * 4 + [FAST] * 4
+    assert len(Played({PLAIN: 1.0, FAST: 0.8}, {FAST: 0.9}).specs_until_decided()) < 40
 
 
 @pytest.mark.parametrize("before, after", [({PLAIN: 1.0, FAST: 0.5}, {PLAIN: 0.4, FAST: 0.7}), ({PLAIN: 1.0, FAST: 1.2}, {PLAIN: 5.0, FAST: 1.3})])

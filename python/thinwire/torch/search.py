@@ -13,6 +13,7 @@ _WATCHED = 5
 _TRIED = 2  # of those that the model likes best
 _TURN = 4  # steps, of which the first, in which clusters are trained and memory is touched, does not count
 _ROUNDS = 3
+_CLOSE = 0.85  # of plain's time: what does not win by more than that goes another round against it
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
 _HOPELESS = (1.6, 1.2)  # slower than the best by as much: after the first round, in which plain has no turn, and after others
 _WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, may win by noise alone, and is not worth an error
@@ -136,12 +137,20 @@ class Search:
         self.measured |= dict(zip(self._contenders, medians, strict=True))
         least = min(medians)
         self._contenders = [spec for spec, its in zip(self._contenders, medians, strict=True) if its <= _HOPELESS[self._round > 1] * least]
-        if len(self._contenders) > 1 and self._round < _ROUNDS:
-            self._begin_round(self._contenders)
+        if self._round == 1 and PLAIN in self._contenders:
+            self._taken = {}  # a process's first steps take longer, and plain's were the first of all
+        winner = self._winner()
+        if self._round == _ROUNDS and winner != PLAIN and self.measured[winner] > _CLOSE * self.measured[PLAIN]:
+            self._contenders = [PLAIN, winner]
+        elif self._round >= _ROUNDS or len(self._contenders) == 1:
+            self.keep(winner)
             return
+        self._begin_round(self._contenders)
+
+    def _winner(self) -> str:
         enough = _WORTHWHILE * self.measured[PLAIN]
         winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= enough]
-        self.keep(min(winners, key=self.measured.__getitem__, default=PLAIN))
+        return min(winners, key=self.measured.__getitem__, default=PLAIN)
 
     def _agreed_medians(self, taken: dict[str, list[float]]) -> list[float]:
         return self._agree([median(its) if its else 0.0 for its in taken.values()])
