@@ -119,6 +119,7 @@ Compared compare_with_measured(const std::string& path, const PlanOptions& given
   try {
     PlanOptions options = given;
     options.workers = Json::parse(network["settings"].at("workers").get<std::string>()).get<int>();
+    options.per_host = 1;
     const int per_host = Json::parse(network["settings"].value("per_host", "1")).get<int>();
     if (!options.cores) options.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     compared.cores = *options.cores;

@@ -137,6 +137,13 @@ def test_what_is_no_faster_seldom_wins_by_noise():
     assert [played.until_decided() for played in plays].count(PLAIN) >= 340
 
 
+def test_what_is_slower_hardly_ever_wins():
+    """Where one step may take twice as long as the next, as where four workers share two cores."""
+    for slower, most in ((1.1, 20), (1.05, 40)):
+        plays = [Played({PLAIN: 1.0, FAST: slower, SLOW: slower}, {FAST: 0.9, SLOW: 0.9}, noise=0.6, seed=seed, at_first=1.3) for seed in range(400)]
+        assert [played.until_decided() for played in plays].count(PLAIN) >= 400 - most
+
+
 def test_first_steps_take_longer_which_is_not_held_against_plain():
     plays = [Played({PLAIN: 1.0, FAST: 1.0}, {FAST: 0.9}, noise=0.3, seed=seed, at_first=1.5) for seed in range(400)]
     assert [played.until_decided() for played in plays].count(PLAIN) >= 360

@@ -184,8 +184,8 @@ def measured_row(**differences):
             "round_seconds": 0.001, "lanes": None} | differences
 
 
-def network_file(write, rows):  # noqa: F811
-    return write("network.json", json.dumps({"settings": {"workers": "4"}, "rows": rows}))
+def network_file(write, rows, **settings):  # noqa: F811
+    return write("network.json", json.dumps({"settings": {"workers": "4"} | settings, "rows": rows}))
 
 
 def test_predictions_beside_what_was_measured(write):  # noqa: F811
@@ -213,6 +213,16 @@ def test_predictions_beside_what_was_measured(write):  # noqa: F811
     text = succeed("plan", "--measured", path, "--sending", "1us", "--cores", "3")
     assert "3 cores for all workers" in text and "Through MPI a byte takes 1,000 ns of the processor" in text and "5 rows are left out" in text
     assert max(map(len, text.splitlines())) <= WIDEST_LINE
+
+
+def test_of_workers_that_share_a_link_what_goes_on_two_levels_is_predicted(write):  # noqa: F811
+    few = {"elements": 131_072, "traffic_bytes": 786_432, "processor_seconds": 0}  # four chunks, two for each worker of a host
+    specs = ["plain", "hosts:casq:bits=2,reduce=gather", "hosts:thinwire:bf16", "casq:bits=2,reduce=gather"]
+    rows = [measured_row(compressor=spec, **few) for spec in specs]
+    result = succeed_in_json("plan", "--measured", network_file(write, rows, per_host="2"), "--sending", "0ns")
+    assert [row["compressor"] for row in result["rows"]] == specs[:3] and result["left_out"] == 1
+    wires = [HEADERS * bits / 8 * 131_072 / 1e6 for bits in (32 * 1.5, 2, 16)]
+    assert [row["predicted_seconds"] for row in result["rows"]] == pytest.approx(wires, rel=0.1, abs=0.005)
 
 
 def test_what_ddp_does_itself_is_predicted_too(write):  # noqa: F811

@@ -138,10 +138,9 @@ class Attachment(Averager):
     def stats(self) -> dict[str, Any]:
         """This worker's figures since attach().
 
-        steps; reductions (of buckets); rounds (collectives, between hosts
-        where there are any); setup_bytes, payload_bytes, second_bytes (first and second
-        encodings); traffic_bytes (sent, by the collectives' standard algorithms); plain_bytes (what ring all-reduce would
-        have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
+        steps; reductions (of buckets); rounds (collectives, between hosts where there are any); setup_bytes, payload_bytes,
+        second_bytes (first and second encodings); traffic_bytes (sent, by the collectives' standard algorithms); plain_bytes (what ring
+        all-reduce would have sent uncompressed); ratio = plain_bytes / traffic_bytes; compressed_share (of the elements);
         compression_error = ``|encoded - decoded|^2 / |encoded|^2`` where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
         with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire,

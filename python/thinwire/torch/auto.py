@@ -135,7 +135,7 @@ class Auto:
         if committed:
             for index in self._paid:
                 del self.owed[index]
-            self._owed_has_changed |= self._anyone_owes
+            self._anyone_owes = bool(self.owed)  # every parameter is in a bucket, so that nobody owes anything now
         self._paid.clear()
 
     def search_on(self, step: TimedStep) -> None:

@@ -13,6 +13,7 @@ _WATCHED = 5
 _TRIED = 2  # of those that the model likes best
 _TURN = 4  # steps, of which the first, in which clusters are trained and memory is touched, does not count
 _ROUNDS = 3
+_SURELY = 0.75  # of all pairs of steps, one by a spec and a plain one: how often the former is the shorter
 _CLOSE = 0.85  # of plain's time: what does not win by more than that goes another round against it
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
 _HOPELESS = (1.6, 1.2)  # slower than the best by as much: after the first round, in which plain has no turn, and after others
@@ -95,8 +96,8 @@ class Search:
             self._seconds.append(seconds)
         if self._step < _SKIPPED + _WATCHED:
             return
-        self._taken: dict[str, list[float]] = {PLAIN: self._seconds}
-        self.measured = {PLAIN: self._agreed_medians(self._taken)[0]}
+        self.measured = {PLAIN: self._agree([median(self._seconds) if self._seconds else 0.0])[0]}
+        self._taken: dict[str, list[float]] = {PLAIN: [self.measured[PLAIN]]}  # by spec, of the slowest worker
         found = self._ask()
         if found is None:
             self._step -= 1
@@ -120,40 +121,44 @@ class Search:
         self._to_come = specs[1:]
 
     def _end_tried(self, seconds: float | None) -> None:
-        if self._step > 1 and seconds is not None:
-            self._in_round[self.spec].append(seconds)
+        if self._step > 1:
+            self._in_round[self.spec].append(seconds or 0.0)
         if self._step < _TURN:
             return
         if self._to_come:
             self._begin_turn(self._to_come)
             return
         self._round += 1
-        for spec, taken in self._in_round.items():
+        agreed = iter(self._agree([one for taken in self._in_round.values() for one in taken]))
+        now = {spec: [next(agreed) for _ in taken] for spec, taken in self._in_round.items()}
+        if PLAIN in now:
+            self._lost |= {spec for spec in now if median(now[spec]) >= median(now[PLAIN]) and spec != PLAIN}
+        for spec, taken in now.items():
             self._taken.setdefault(spec, []).extend(taken)
-        if PLAIN in self._in_round:
-            now = dict(zip(self._in_round, self._agreed_medians(self._in_round), strict=True))
-            self._lost |= {spec for spec in now if now[spec] >= now[PLAIN] and spec != PLAIN}
-        medians = self._agreed_medians({spec: self._taken.get(spec, []) for spec in self._contenders})
-        self.measured |= dict(zip(self._contenders, medians, strict=True))
-        least = min(medians)
-        self._contenders = [spec for spec, its in zip(self._contenders, medians, strict=True) if its <= _HOPELESS[self._round > 1] * least]
-        if self._round == 1 and PLAIN in self._contenders:
-            self._taken = {}  # a process's first steps take longer, and plain's were the first of all
+        self.measured |= {spec: median(self._taken[spec]) for spec in self._contenders}
+        least = min(self.measured[spec] for spec in self._contenders)
+        self._contenders = [spec for spec in self._contenders if self.measured[spec] <= _HOPELESS[self._round > 1] * least]
+        if len(self._contenders) > 1 and self._round < _ROUNDS:
+            if self._round == 1 and PLAIN in self._contenders:
+                self._taken = {}  # a process's first steps take longer, and plain's were the first of all
+            self._begin_round(self._contenders)
+            return
         winner = self._winner()
         if self._round == _ROUNDS and winner != PLAIN and self.measured[winner] > _CLOSE * self.measured[PLAIN]:
             self._contenders = [PLAIN, winner]
-        elif self._round >= _ROUNDS or len(self._contenders) == 1:
-            self.keep(winner)
+            self._begin_round(self._contenders)
             return
-        self._begin_round(self._contenders)
+        self.keep(winner)
 
     def _winner(self) -> str:
         enough = _WORTHWHILE * self.measured[PLAIN]
-        winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= enough]
+        winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= enough and self._is_surely_faster(spec)]
         return min(winners, key=self.measured.__getitem__, default=PLAIN)
 
-    def _agreed_medians(self, taken: dict[str, list[float]]) -> list[float]:
-        return self._agree([median(its) if its else 0.0 for its in taken.values()])
+    def _is_surely_faster(self, spec: str) -> bool:
+        """Than plain: where workers share cores one step may take twice as long as the next."""
+        pairs = [one < other for one in self._taken[spec] for other in self._taken[PLAIN]]
+        return sum(pairs) >= _SURELY * len(pairs)
 
     def keep(self, spec: str) -> None:
         """Until steps change. Also for what was decided in an earlier run."""
