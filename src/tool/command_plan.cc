@@ -255,9 +255,9 @@ Command add_plan(CLI::App& tool) {
   app->footer(R"(Encoding and decoding are measured on this machine, by workers of this process that compute in
 turns; bytes and rounds are those that they count. Above 8 workers both follow from 4 and 8.
 A model of the step (docs/plan.md) adds the network:
-  --hosts     uncompressed gradients go around a ring through all workers, which enters and leaves each
-              host once; all else ("hosts:") goes on two levels (docs/hosts.md), and the workers of a
-              host send at once
+  --hosts     uncompressed gradients go around a ring of all workers, which enters and leaves each
+              host once; all else goes on two levels (docs/hosts.md), where the workers of a host
+              send at once
   --latency   is waited for once in each round; uncompressed and gathered buckets take one round,
               reduce=scatter and powersgd two
   --compute   its last two thirds are the backward pass, in which buckets of whole parameters become
