@@ -88,7 +88,7 @@ def model_errors(cells: list[dict]) -> list[float]:
     """By how much what was predicted differs from what was measured later, as a share of that, for each spec that is both."""
     errors = []
     for cell in cells:
-        fixed = {spec.removeprefix(_HOSTS).removeprefix("thinwire:"): seconds for spec, seconds in cell["seconds"].items()}
+        fixed = {_bare(spec): seconds for spec, seconds in cell["seconds"].items()}
         for prospect in _auto(cell)["prospects"]:
             measured = fixed.get(prospect["spec"])
             if measured is not None and not prospect.get("by_rows"):  # fixed specs have no rules for rows
@@ -121,11 +121,16 @@ def _line(cell: dict) -> str:
 
 def _main(spec: str) -> str:
     """Without how its codes are combined, and between whom."""
-    return spec.removeprefix(_HOSTS).removeprefix("thinwire:").partition(",reduce=")[0]
+    return _bare(spec).partition(",reduce=")[0]
 
 
 def _short(spec: str) -> str:
-    return spec.replace(",reduce=", ",").replace("thinwire:", "").replace(_HOSTS, "")
+    return _bare(spec).replace(",reduce=", ",")
+
+
+def _bare(spec: str) -> str:
+    """As thinwire calls it."""
+    return spec.removeprefix(_HOSTS).removeprefix("thinwire:")
 
 
 def _parser() -> argparse.ArgumentParser:

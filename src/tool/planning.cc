@@ -38,14 +38,15 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
   PlanRow row;
   row.spec = spec;
   const bool on_two_levels = row.on_two_levels();
-  const int parties = options.parties(on_two_levels), each = on_two_levels ? options.per_host : 1;
-  const Link share{options.link.bytes_per_second / each, options.link.round_seconds};
+  row.senders = on_two_levels ? options.per_host : 1;
+  const int parties = options.parties(on_two_levels);
+  const Link share{options.link.bytes_per_second / row.senders, options.link.round_seconds};
   const std::vector<int> all_tried = options.tried(on_two_levels);
   std::vector<BucketCosts> measured;
   for (const int tried : all_tried) {
     const BucketTrial trial{.compressor = row.compressor(),
-                            .workers = tried * each,
-                            .per_host = each,
+                            .workers = tried * row.senders,
+                            .per_host = row.senders,
                             .threads = options.threads,
                             .link = tried == parties ? share : choosing_alike(share, tried, parties)};
     measured.push_back(measure_among(options.beside(), sample.buckets, trial));
@@ -98,7 +99,7 @@ const char* limit_text(Limit limit) {
 
 ModelledStep Plan::modelled(const PlanRow& row) const {
   ModelledStep modelled{step, row.buckets};
-  modelled.cost.senders = senders(row);
+  modelled.cost.senders = row.senders;
   for (BucketCost& bucket : modelled.buckets) {
     bucket.encode_seconds *= codec_crowding;
     bucket.decode_seconds *= codec_crowding;
@@ -135,7 +136,6 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
   plan.sending_seconds = options.sending_seconds ? *options.sending_seconds : measure_sending();
   plan.step = step_of(options, plan.sending_seconds);
   plan.codec_crowding = options.crowding(options.threads);
-  plan.per_host = options.per_host;
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);
   const Layout layout = options.layout ? read_layout(*options.layout, std::nullopt) : even_layout(options.elements, sizes);
   if (layout.elements() == 0) throw Error(*options.layout + ": has no elements to average");

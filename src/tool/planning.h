@@ -48,6 +48,7 @@ struct PlanOptions {
 
 struct PlanRow {
   std::string spec;
+  int senders = 1;  // through a link at once; a ring of plain sums leaves a host by one worker
   std::vector<BucketCost> buckets;
   std::optional<double> error;
   StepTime time;
@@ -70,12 +71,9 @@ struct Plan {
   std::vector<PlanRow> rows;  // the fastest first
 
   double codec_crowding = 1;  // how much longer codecs take among the workers
-  int per_host = 1;
   // A row's step for the model: bytes with their headers, and codecs as long as they take among the workers.
   ModelledStep modelled(const PlanRow& row) const;
-  // That all workers send through a link together. A ring of plain sums leaves a host by one of them.
-  int senders(const PlanRow& row) const { return row.on_two_levels() ? per_host : 1; }
-  double bits(const PlanRow& row) const { return 8 * senders(row) * row.bytes() / static_cast<double>(elements); }
+  double bits(const PlanRow& row) const { return 8 * row.senders * row.bytes() / static_cast<double>(elements); }
 };
 
 // measuring: is told of each spec before it is measured.

@@ -95,6 +95,18 @@ def test_it_watches_on_until_there_are_gradients_that_tell_something():
     assert played.until_decided() == FAST
 
 
+def test_steps_that_failed_are_not_fast():
+    """Of which nobody knows how long they took."""
+    played = Played({PLAIN: 1.0, FAST: 1.2, SLOW: 0.5}, {FAST: 0.5, SLOW: 0.6})
+    while played.search.phase is not Phase.KEEP:
+        if played.search.spec == FAST:
+            played.specs.append(FAST)
+            played.search.end_step(None, 0.0)
+        else:
+            played.step()
+    assert played.search.spec == SLOW and FAST in played.specs and len(played.specs) <= 48
+
+
 def test_no_prospects_mean_plain():
     assert Played({PLAIN: 1.0}, {}).until_decided() == PLAIN
 

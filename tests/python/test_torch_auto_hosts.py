@@ -7,25 +7,13 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from small_models import backward, batch, ddp, gradients
-from test_torch_auto import CASQ, attached, run, until, wide
+from test_torch_auto import CASQ, attached, leave_for_plain, run, unsent, until, wide
 from test_torch_auto_rows import Words, go
 from worker_pool import pool
 
 EVEN = [0, 0, 1, 1]
 LAYOUTS = [EVEN, [0, 1, 0, 1], [0, 0, 0, 1], [2, 2, 1, 0]]
 BY_MEANS = {"plain": 3.0, CASQ: 1.0, "bf16": 2.0}
-
-
-def unsent(attachment):
-    """What this worker has still to send, as a share of the sum of all workers' gradients, flat."""
-    hosts, whole = attachment._reducer.hosts, []
-    for name, saved in attachment.state_dict(all_ranks=False)["parameters"].items():
-        first, count = saved["part"]
-        residual = torch.zeros(attachment._terms["parameters"][name]).flatten().double()
-        if saved["residual"].numel():
-            residual[first : first + count] = saved["residual"]
-        whole.append(residual * (len(hosts) / len(set(hosts)) if hosts else 1))
-    return torch.cat(whole)
 
 
 def check_decides_alike(hosts):
@@ -110,11 +98,7 @@ def begin(phase):
     until(model, attachment, "decided")
     run(model, attachment, 2, first=60)
     if phase == "owing":
-        attachment._settle()
-        attachment._last_step = None
-        attachment._auto._search.keep("plain")
-        attachment._auto._leave(CASQ)
-        attachment._reducer = attachment._auto.reducer
+        leave_for_plain(attachment)
         assert attachment._auto.owed
     state, own, left = attachment.state_dict(all_ranks=True), attachment.state_dict(all_ranks=False), unsent(attachment)
     run(model, attachment, 3, first=62)

@@ -7,7 +7,7 @@ import thinwire.torch
 import torch
 import torch.distributed as dist
 from small_models import WIDTH, ddp
-from test_torch_auto import CASQ, attached, wide
+from test_torch_auto import CASQ, attached, unsent, wide
 from torch import nn
 from worker_pool import pool
 
@@ -49,9 +49,7 @@ def check_rows(sparse):
     assert f"'s2:mode=exact/{CASQ}'" in str(attachment) and "by rows" in str(attachment)
     assert attachment.stats()["row_bytes"] > 0
     state = attachment.state_dict(all_ranks=False)
-    left = torch.cat([saved["residual"] if saved["residual"].numel() else torch.zeros(parameter.numel())
-                      for saved, parameter in zip(state["parameters"].values(), model.parameters(), strict=True)])
-    total = sent - left.double()
+    total = sent - unsent(attachment)
     dist.all_reduce(total)
     torch.testing.assert_close(dist.get_world_size() * got, total, rtol=1e-4, atol=2e-4)
 

@@ -122,7 +122,7 @@ class Search:
 
     def _end_tried(self, seconds: float | None) -> None:
         if self._step > 1:
-            self._in_round[self.spec].append(seconds or 0.0)
+            self._in_round[self.spec].append(seconds or 0.0)  # of as many steps on all workers
         if self._step < _TURN:
             return
         if self._to_come:
@@ -130,17 +130,17 @@ class Search:
             return
         self._round += 1
         agreed = iter(self._agree([one for taken in self._in_round.values() for one in taken]))
-        now = {spec: [next(agreed) for _ in taken] for spec, taken in self._in_round.items()}
+        now = {spec: [one for _ in taken if (one := next(agreed)) > 0] for spec, taken in self._in_round.items()}
         if PLAIN in now:
-            self._lost |= {spec for spec in now if median(now[spec]) >= median(now[PLAIN]) and spec != PLAIN}
+            self._lost |= {spec for spec in now if _typical(now[spec]) >= _typical(now[PLAIN]) and spec != PLAIN}
         for spec, taken in now.items():
             self._taken.setdefault(spec, []).extend(taken)
-        self.measured |= {spec: median(self._taken[spec]) for spec in self._contenders}
+        self.measured |= {spec: _typical(self._taken[spec]) for spec in self._contenders}
         least = min(self.measured[spec] for spec in self._contenders)
         self._contenders = [spec for spec in self._contenders if self.measured[spec] <= _HOPELESS[self._round > 1] * least]
         if len(self._contenders) > 1 and self._round < _ROUNDS:
             if self._round == 1 and PLAIN in self._contenders:
-                self._taken = {}  # a process's first steps take longer, and plain's were the first of all
+                self._taken = {}  # plain's were a process's first steps, which may take longer: from now on all have turns
             self._begin_round(self._contenders)
             return
         winner = self._winner()
@@ -194,3 +194,8 @@ class Search:
             return True
         felt = abs(waiting - then_waiting) > _FELT * then_seconds
         return felt and not 1 / _LOST <= waiting / max(then_waiting, 1e-9) <= _LOST
+
+
+def _typical(taken: Sequence[float]) -> float:
+    """Of steps that all failed nobody knows."""
+    return median(taken) if taken else math.inf
