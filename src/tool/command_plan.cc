@@ -109,7 +109,7 @@ void print_for_people(const Plan& plan, const PlanOptions& options) {
                (row.error ? short_number(*row.error) : "-") + (is_least ? "*" : " ")});
   }
   table.print(std::cout);
-  if (options.per_host > 1) std::cout << "\nAll but that ring goes on two levels: the workers of a host send as one (docs/hosts.md).\n";
+  if (options.per_host > 1) std::cout << "\nAll but that ring goes on two levels (\"hosts:\"): the workers of a host send as one, docs/hosts.md.\n";
   std::cout << '\n';
   for (const std::string& line : wrap(verdict(plan), kLineWidth)) std::cout << line << '\n';
   std::cout << "\nA prediction (docs/plan.md), from codecs that were measured on this machine, on noise.\n"

@@ -48,6 +48,7 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
                             .workers = tried * row.senders,
                             .per_host = row.senders,
                             .threads = options.threads,
+                            // Two hosts, by which more are told, choose without a link: to them scattering saves nothing.
                             .link = tried == parties ? share : choosing_alike(share, tried, parties)};
     measured.push_back(measure_among(options.beside(), sample.buckets, trial));
   }
