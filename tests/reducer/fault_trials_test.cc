@@ -199,11 +199,10 @@ class TrialRun {
   }
 
   void run() {
-    std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < trial_.workers; ++rank)
-      for (std::size_t lane = 0; lane < trial_.lanes; ++lane)
-        threads.emplace_back([this, rank, lane] { run_lane(rank, lane); });
-    for (std::thread& thread : threads) thread.join();
+    on_threads(static_cast<int>(trial_.workers * trial_.lanes), [this](int thread) {
+      const auto index = static_cast<std::size_t>(thread);
+      run_lane(index / trial_.lanes, index % trial_.lanes);
+    });
   }
 
   Ending ending(std::size_t rank, std::size_t lane) const { return endings_[rank][lane]; }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reducer/workers.h"
@@ -16,7 +19,7 @@ inline const std::vector<std::string>& contents() {
   return names;
 }
 
-inline Gradients make_gradients(const std::string& content, int workers, std::size_t elements, unsigned seed = 1) {
+inline Gradients draw_gradients(const std::string& content, int workers, std::size_t elements, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::exponential_distribution<float> exponential;
@@ -41,6 +44,21 @@ inline Gradients make_gradients(const std::string& content, int workers, std::si
       gradients[w][i] = value;
     }
   return gradients;
+}
+
+// Suites ask for the same ones for every compressor, and to draw them takes longer than most steps: they are kept, 128 MB of them.
+inline Gradients make_gradients(const std::string& content, int workers, std::size_t elements, unsigned seed = 1) {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::string, int, std::size_t, unsigned>, Gradients> drawn;
+  static std::size_t room = std::size_t{1} << 25;
+  const std::lock_guard lock(mutex);
+  const auto key = std::tuple(content, workers, elements, seed);
+  if (const auto found = drawn.find(key); found != drawn.end()) return found->second;
+  Gradients gradients = draw_gradients(content, workers, elements, seed);
+  const std::size_t values = elements * static_cast<std::size_t>(workers);
+  if (values > room) return gradients;
+  room -= values;
+  return drawn[key] = std::move(gradients);
 }
 
 }  // namespace thinwire::testing

@@ -131,14 +131,16 @@ class StepTrial {
     static const std::vector<std::vector<int>> kHosts = {{0, 0, 1, 1}, {0, 1, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 0}, {4, 4, 3, 3, 2, 2}};
     workers_ = kWorkerCounts[choose(4)];
     options_.hosts.clear();
-    if (choose(3) != 0) return;
-    options_.hosts = pick(kHosts);
-    options_.host_memory = choose(2) == 0;
-    workers_ = static_cast<int>(options_.hosts.size());
+    if (choose(3) == 0) {
+      options_.hosts = pick(kHosts);
+      options_.host_memory = choose(2) == 0;
+      workers_ = static_cast<int>(options_.hosts.size());
+    }
+    groups_.clear();
+    for (int worker = 0; worker < workers_; ++worker) groups_.emplace_back(options_.hosts, worker, workers_);
   }
 
   bool two_levels() const { return !options_.hosts.empty(); }
-  HostGroups groups(std::size_t worker) const { return {options_.hosts, static_cast<int>(worker), workers_}; }
 
   void make_layout() {
     std::vector<Parameter> parameters;
@@ -284,7 +286,7 @@ class StepTrial {
   std::vector<int> complete_group(const std::vector<std::optional<Collective>>& posted) const {
     for (std::size_t w = 0; w < posted.size(); ++w) {
       if (!posted[w]) continue;
-      const HostGroups its = groups(w);
+      const HostGroups& its = groups_[w];
       const auto members = its.members(posted[w]->group);
       const auto waits = [&](int member) {
         const auto& of_member = posted[static_cast<std::size_t>(member)];
@@ -380,7 +382,7 @@ class StepTrial {
     if (!two_levels()) return at(state.residual, i);
     const ParameterRange part = reducers_[w]->part(p);
     if (i < part.first || i >= part.first + part.elements) return 0;
-    return at(state.residual, i - part.first) / groups(w).weight();
+    return at(state.residual, i - part.first) / groups_[w].weight();
   }
 
   // Sum of gradients and old residuals = W times the mean that may be used, and the sum of new residuals.
@@ -456,6 +458,7 @@ class StepTrial {
   std::mt19937_64 random_;
   const TrialSpec* spec_ = nullptr;
   int workers_ = 1;
+  std::vector<HostGroups> groups_;  // by worker
   std::unique_ptr<Layout> layout_;
   std::vector<ElementType> types_;
   ReducerOptions options_;

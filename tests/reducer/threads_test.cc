@@ -228,15 +228,12 @@ TEST(ThreadsOfAWorker, AreSharedByItsLanes) {
   for (unsigned step = 0; step < 5; ++step) {
     Gradients gradients = make_gradients("normal", kWorkers, layout.elements(), step), expected = gradients;
     one_thread.step(expected, {0, 1, 2});
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kWorkers; ++rank)
-      for (int lane = 0; lane < kLanes; ++lane)
-        threads.emplace_back([&, rank, lane] {
-          const auto r = static_cast<std::size_t>(rank), l = static_cast<std::size_t>(lane);
-          Reduction reduction = reducers[r]->reduce(parameters_of(layout, gradients[r], l, l + 1), lane);
-          run(reduction, *groups[l][r]);
-        });
-    for (std::thread& thread : threads) thread.join();
+    on_threads(kWorkers * kLanes, [&](int thread) {
+      const int lane = thread % kLanes;
+      const auto r = static_cast<std::size_t>(thread / kLanes), l = static_cast<std::size_t>(lane);
+      Reduction reduction = reducers[r]->reduce(parameters_of(layout, gradients[r], l, l + 1), lane);
+      run(reduction, *groups[l][r]);
+    });
     ASSERT_EQ(gradients == expected, true) << "at step " << step;
   }
 }

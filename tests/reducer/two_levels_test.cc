@@ -282,17 +282,14 @@ TEST(Hosts, LanesShareMemoryOfTheirOwn) {
   for (int rank = 0; rank < 4; ++rank)
     reducers.push_back(std::make_unique<Reducer>(layout, ReducerOptions{.compressor = "casq:bits=2", .rank = rank, .world_size = 4, .lanes = 3, .hosts = hosts}));
   for (auto& reducer : reducers) reducer->begin_step();
-  std::vector<std::thread> lanes;
-  for (int lane = 0; lane < 3; ++lane)
-    lanes.emplace_back([&, lane] {
-      in_parallel(4, [&](int rank, Communicator& communicator) {
-        const auto p = static_cast<std::size_t>(lane);
-        const auto index = static_cast<std::size_t>(rank);
-        Reduction reduction = reducers[index]->reduce(parameters_of(layout, gradients[index], p, p + 1), lane);
-        run(reduction, communicator);
-      }, hosts);
-    });
-  for (std::thread& lane : lanes) lane.join();
+  on_threads(3, [&](int lane) {
+    in_parallel(4, [&](int rank, Communicator& communicator) {
+      const auto p = static_cast<std::size_t>(lane);
+      const auto index = static_cast<std::size_t>(rank);
+      Reduction reduction = reducers[index]->reduce(parameters_of(layout, gradients[index], p, p + 1), lane);
+      run(reduction, communicator);
+    }, hosts);
+  });
   for (auto& reducer : reducers) EXPECT_TRUE(reducer->end_step());
   expect_same(gradients);
   EXPECT_EQ(gradients[0], expected.means[0][0]);

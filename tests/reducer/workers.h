@@ -1,14 +1,15 @@
 // Workers as threads, each with a reducer of its own: the ground of the reducer's tests.
 #pragma once
 
-#include <exception>
 #include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "core/background.h"
 #include "thinwire/thinwire.h"
 
 namespace thinwire::testing {
@@ -24,24 +25,43 @@ inline std::vector<ParameterGradient> parameters_of(const Layout& layout, std::s
   return parameters;
 }
 
+// Calls work(index) for every index below `count` in a thread of its own, and rethrows what the least of those that failed threw. Threads
+// stay for who calls next: to start one takes longer than many a step, and under a sanitizer longer than most.
+inline void on_threads(int count, const std::function<void(int)>& work) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Background>> idle;
+  std::vector<std::unique_ptr<Background>> threads(static_cast<std::size_t>(count));
+  std::vector<std::shared_future<void>> ends;
+  for (int index = 0; index < count; ++index) {
+    auto& thread = threads[static_cast<std::size_t>(index)];
+    {
+      const std::lock_guard lock(mutex);
+      if (idle.empty()) idle.push_back(std::make_unique<Background>());
+      thread = std::move(idle.back());
+      idle.pop_back();
+    }
+    ends.push_back(thread->submit([&work, index] { work(index); }));
+  }
+  for (const auto& end : ends) end.wait();
+  {
+    const std::lock_guard lock(mutex);
+    for (auto& thread : threads) idle.push_back(std::move(thread));
+  }
+  for (const auto& end : ends) end.get();
+}
+
 // Runs `work(rank, communicator)` for every worker in a thread of its own; rethrows the lowest rank's exception.
 inline void in_parallel(int workers, const std::function<void(int, Communicator&)>& work, std::span<const int> hosts = {}) {
-  auto communicators = make_local_communicators(workers, std::chrono::seconds(60), hosts);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < workers; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto index = static_cast<std::size_t>(rank);
-      try {
-        work(rank, *communicators[index]);
-      } catch (...) {
-        errors[index] = std::current_exception();
-        communicators[index]->abandon();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  const auto communicators = make_local_communicators(workers, std::chrono::seconds(60), hosts);
+  on_threads(workers, [&](int rank) {
+    Communicator& communicator = *communicators[static_cast<std::size_t>(rank)];
+    try {
+      work(rank, communicator);
+    } catch (...) {
+      communicator.abandon();
+      throw;
+    }
+  });
 }
 
 class Workers {
