@@ -10,6 +10,7 @@
 #include "thinwire/pipelining.h"
 #include "thinwire/reducer.h"
 #include "thinwire/registry.h"
+#include "thinwire/sockets.h"
 #include "thinwire/spec.h"
 #include "thinwire/step_time.h"
 #include "thinwire/trace.h"

@@ -205,7 +205,7 @@ class CallerMover final : public Mover {
     std::unique_lock lock(mutex_);
     const bool moved = std::exchange(moved_, false);
     naps_.note(moved);
-    const auto nap = naps_.next();
+    const auto nap = engine_.messenger().light_nap().value_or(naps_.next());
     lock.unlock();
     if (!moved) engine_.messenger().nap(nap);
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -41,6 +42,9 @@ class Messenger {
   // Time, which a simulated network has of its own, and which passes only while somebody naps or sends there.
   virtual std::chrono::nanoseconds now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
   virtual void nap(std::chrono::microseconds duration) { std::this_thread::sleep_for(duration); }
+
+  // Where nap() ends as soon as something can be moved: how long it may last.
+  virtual std::optional<std::chrono::microseconds> light_nap() const { return {}; }
 
   // A lane has failed: a worker may be lost, so nothing that needs all of them will end.
   virtual void give_up() noexcept = 0;

@@ -11,13 +11,14 @@
 #include "communicators/parts.h"
 #include "kernels/half.h"
 #include "post_office.h"
+#include "socket_pairs.h"
 
 namespace thinwire {
 namespace {
 
 constexpr std::size_t kAroundTheRing = 8192;  // bytes; what is larger goes around a ring, if it travels as messages
 
-enum class Carried { kBetweenThreads, kByMessages, kByCallersMessages };
+enum class Carried { kBetweenThreads, kByMessages, kByCallersMessages, kBySockets };
 
 class Collectives : public testing::TestWithParam<std::tuple<Carried, int, std::size_t>> {
  protected:
@@ -27,6 +28,7 @@ class Collectives : public testing::TestWithParam<std::tuple<Carried, int, std::
 
   Ends make_group() const {
     if (!by_messages()) return make_local_communicators(workers());
+    if (std::get<0>(GetParam()) == Carried::kBySockets) return make_socket_group(workers());
     return make_posting_communicators(workers(), std::chrono::minutes(5), {}, {},
                                       std::get<0>(GetParam()) == Carried::kByMessages ? MovedBy::kThread : MovedBy::kCaller);
   }
@@ -207,6 +209,9 @@ INSTANTIATE_TEST_SUITE_P(Messages, Collectives,
 INSTANTIATE_TEST_SUITE_P(CallersMessages, Collectives,
                          testing::Combine(testing::Values(Carried::kByCallersMessages), testing::Values(1, 2, 3, 5),
                                           testing::Values(0, 1, 7, 4097)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Sockets, Collectives,
+                         testing::Combine(testing::Values(Carried::kBySockets), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097, 300'001)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Segments, Collectives,
                          testing::Combine(testing::Values(Carried::kByMessages), testing::Values(2, 3, 5), testing::Values(140'003, 300'001)), case_name);

@@ -1,0 +1,292 @@
+#include "thinwire/sockets.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "communicators/message_communicators.h"
+#include "thinwire/errors.h"
+
+namespace thinwire {
+namespace {
+
+constexpr auto kPatienceWithNotices = std::chrono::milliseconds(200);
+
+// In front of every message: how long it is.
+using Length = std::uint64_t;
+
+class Socket {
+ public:
+  explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
+  ~Socket() {
+    if (descriptor_ < 0) return;
+    shutdown(descriptor_, SHUT_WR);
+    close(descriptor_);
+  }
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&&) = delete;
+
+  int descriptor() const { return descriptor_; }
+
+  // Messages are sent when they are whole, so that nobody need wait whether more comes.
+  void make_ready() const {
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (getsockopt(descriptor_, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM)
+      throw ArgumentError("descriptor " + std::to_string(descriptor_) + " is no stream socket");
+    const int on = 1;
+    setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // sockets of other kinds know no such delay
+  }
+
+ private:
+  int descriptor_;
+};
+
+// One channel to one worker. Messages follow one another as bytes.
+class Connection {
+ public:
+  using Token = Messenger::Token;
+  using Finished = Messenger::Finished;
+
+  Connection(Socket socket, bool is_for_notices) : socket_(std::move(socket)), is_for_notices_(is_for_notices) {
+    if (socket_.descriptor() >= 0) socket_.make_ready();
+  }
+
+  int descriptor() const { return socket_.descriptor(); }
+  bool is_for_notices() const { return is_for_notices_; }
+  bool has_ended() const { return !end_.empty(); }
+  bool sends() const { return !sends_.empty(); }
+  bool receives() const { return !receives_.empty(); }
+
+  void send(std::span<const std::byte> message, Token token) {
+    sends_.push_back({message.size(), message, token});
+  }
+  void receive(std::span<std::byte> room, Token token) { receives_.push_back({room, token}); }
+  void forget_receives() { receives_.clear(); }
+
+  // As much of what is to be sent as the system takes now.
+  void flush(std::vector<Finished>& finished) {
+    while (sends() && !has_ended()) {
+      Sending& first = sends_.front();
+      auto* const length = reinterpret_cast<std::byte*>(&first.length);
+      const std::size_t of_length = std::min(sent_, sizeof(Length)), of_message = sent_ - of_length;
+      iovec parts[] = {{length + of_length, sizeof(Length) - of_length},
+                       {const_cast<std::byte*>(first.message.data()) + of_message, first.message.size() - of_message}};
+      msghdr header = {};
+      header.msg_iov = parts;
+      header.msg_iovlen = 2;
+      const ssize_t count = sendmsg(descriptor(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count < 0) {
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) end_ = std::strerror(errno);
+        return;
+      }
+      sent_ += static_cast<std::size_t>(count);
+      if (sent_ < sizeof(Length) + first.message.size()) continue;
+      finished.push_back({first.token, 0, ""});
+      sends_.pop_front();
+      sent_ = 0;
+    }
+  }
+
+  // As much of what is to be received as is there. Of a message that is longer than its room the rest is not read: nothing behind it is of any use.
+  void fill(std::vector<Finished>& finished) {
+    while (receives() && !has_ended()) {
+      const Receiving& first = receives_.front();
+      if (received_ < sizeof(Length)) {
+        if (!read(reinterpret_cast<std::byte*>(&length_) + received_, sizeof(Length) - received_)) return;
+        if (received_ < sizeof(Length)) continue;
+      }
+      if (length_ > first.room.size()) {
+        end_ = "a message of " + std::to_string(length_) + " bytes came where " + std::to_string(first.room.size()) + " have room";
+        return;
+      }
+      const std::size_t done = received_ - sizeof(Length);
+      if (done < length_ && !read(first.room.data() + done, length_ - done)) return;
+      if (received_ < sizeof(Length) + length_) continue;
+      finished.push_back({first.token, length_, ""});
+      receives_.pop_front();
+      received_ = 0;
+    }
+  }
+
+  // What cannot be done any more.
+  void fail(std::vector<Finished>& finished) {
+    for (const Sending& each : sends_) finished.push_back({each.token, 0, end_});
+    for (const Receiving& each : receives_) finished.push_back({each.token, 0, end_});
+    sends_.clear();
+    receives_.clear();
+  }
+
+ private:
+  struct Sending {
+    Length length;
+    std::span<const std::byte> message;
+    Token token;
+  };
+  struct Receiving {
+    std::span<std::byte> room;
+    Token token;
+  };
+
+  // Whether anything was read.
+  bool read(std::byte* room, std::size_t bytes) {
+    for (;;) {
+      const ssize_t count = recv(descriptor(), room, bytes, MSG_DONTWAIT);
+      if (count > 0) received_ += static_cast<std::size_t>(count);
+      if (count > 0) return true;
+      if (count == 0) end_ = "it has closed the connection";
+      else if (errno == EINTR) continue;
+      else if (errno != EAGAIN && errno != EWOULDBLOCK) end_ = std::strerror(errno);
+      return false;
+    }
+  }
+
+  Socket socket_;
+  bool is_for_notices_;
+  std::string end_;  // why nothing comes or goes any more
+  std::deque<Sending> sends_;
+  std::deque<Receiving> receives_;
+  std::size_t sent_ = 0, received_ = 0;  // of the first of each, its length included
+  Length length_ = 0;                    // of what is received
+};
+
+class SocketMessenger final : public Messenger {
+ public:
+  SocketMessenger(int rank, std::vector<std::array<Socket, 2>> sockets) : rank_(rank) {
+    for (auto& [messages, notices] : sockets)
+      peers_.push_back({Connection(std::move(messages), false), Connection(std::move(notices), true), {}});
+  }
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return static_cast<int>(peers_.size()); }
+
+  // What the system has room for is on its way when this returns.
+  void send(int peer, int channel, std::span<const std::byte> message, Token token) override {
+    Connection& connection = at(peer, channel);
+    connection.send(message, token);
+    connection.flush(finished_);
+  }
+
+  void receive(int peer, int channel, std::span<std::byte> room, Token token) override {
+    if (peer != kAnyone) return at(peer, channel).receive(room, token);
+    notice_room_ = room;
+    notice_token_ = token;
+    expects_notice_ = true;
+  }
+
+  // Notices first, which say why a worker has left.
+  void poll(std::vector<Finished>& finished) override {
+    look(std::chrono::microseconds(0));
+    const bool reads_notices = expects_notice_;
+    if (reads_notices) read_notices();
+    for (std::size_t i = 0; i < watched_.size(); ++i) {
+      if (watched_[i].revents == 0) continue;
+      watching_[i]->flush(finished_);
+      if (!watching_[i]->is_for_notices()) watching_[i]->fill(finished_);
+    }
+    for (Peer& peer : peers_) end_connections(peer, reads_notices);
+    finished.insert(finished.end(), std::move_iterator(finished_.begin()), std::move_iterator(finished_.end()));
+    finished_.clear();
+  }
+
+  void nap(std::chrono::microseconds duration) override { look(duration); }
+  std::optional<std::chrono::microseconds> light_nap() const override { return std::chrono::milliseconds(5); }
+
+  void give_up() noexcept override {}
+  void keep(std::unique_ptr<std::byte[]>) noexcept override {}  // nothing is read or written but within poll() and send()
+
+ private:
+  struct Peer {
+    Connection messages, notices;
+    std::optional<std::chrono::nanoseconds> ended_at;  // when its messages did
+  };
+
+  Connection& at(int peer, int channel) {
+    Peer& its = peers_[static_cast<std::size_t>(peer)];
+    return channel == 0 ? its.messages : its.notices;
+  }
+
+  // Sleeps until some connection can go on.
+  void look(std::chrono::microseconds longest) {
+    watched_.clear();
+    watching_.clear();
+    for (Peer& peer : peers_)
+      for (Connection* connection : {&peer.messages, &peer.notices}) {
+        const bool receives = connection->receives() || (connection->is_for_notices() && expects_notice_);
+        if (connection->descriptor() < 0 || connection->has_ended() || (!receives && !connection->sends())) continue;
+        const int events = (receives ? POLLIN : 0) | (connection->sends() ? POLLOUT : 0);
+        watched_.push_back({connection->descriptor(), static_cast<short>(events), 0});
+        watching_.push_back(connection);
+      }
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
+    const timespec most = {seconds.count(), std::chrono::nanoseconds(longest - seconds).count()};
+    if (ppoll(watched_.data(), watched_.size(), &most, nullptr) < 0)
+      for (pollfd& each : watched_) each.revents = 0;  // interrupted
+  }
+
+  // The one that is expected goes to whichever worker has said something; that reads it to its end.
+  void read_notices() {
+    for (std::size_t i = 0; i < watched_.size() && expects_notice_; ++i) {
+      Connection& connection = *watching_[i];
+      if (watched_[i].revents == 0 || !connection.is_for_notices() || (notice_from_ && notice_from_ != &connection)) continue;
+      if (!notice_from_) connection.receive(notice_room_, notice_token_);
+      notice_from_ = &connection;
+      connection.fill(finished_);
+      if (connection.receives() && !connection.has_ended()) continue;
+      expects_notice_ = connection.receives();
+      connection.forget_receives();
+      notice_from_ = nullptr;
+    }
+  }
+
+  // A worker that ends closes both its connections, and what it had to say is in front of the end of one of them: so the other's end, which may come
+  // first, is told when that has been read.
+  void end_connections(Peer& peer, bool reads_notices) {
+    if (peer.notices.has_ended()) peer.notices.fail(finished_);
+    if (!peer.messages.has_ended()) return;
+    if (!peer.ended_at) peer.ended_at = now();
+    if (peer.notices.has_ended() || !reads_notices || now() - *peer.ended_at > kPatienceWithNotices) peer.messages.fail(finished_);
+  }
+
+  const int rank_;
+  std::vector<Peer> peers_;
+  std::vector<Finished> finished_;  // since the last poll()
+  std::vector<pollfd> watched_;
+  std::vector<Connection*> watching_;
+
+  bool expects_notice_ = false;
+  std::span<std::byte> notice_room_;
+  Token notice_token_ = 0;
+  Connection* notice_from_ = nullptr;  // being read
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_socket_communicator(const SocketOptions& options) {
+  std::vector<std::array<Socket, 2>> sockets;
+  for (std::size_t worker = 0; worker < options.sockets.size(); ++worker) {
+    const bool own = worker == static_cast<std::size_t>(options.rank);
+    const auto& [messages, notices] = options.sockets[worker];
+    sockets.push_back({Socket(own ? -1 : messages), Socket(own ? -1 : notices)});
+  }
+  if (options.rank < 0 || static_cast<std::size_t>(options.rank) >= sockets.size())
+    throw ArgumentError("rank is " + std::to_string(options.rank) + " among sockets to " + std::to_string(sockets.size()) +
+                        " workers; allowed: from 0 to one less");
+  check_message_options(1, options.timeout);
+  auto messenger = std::make_unique<SocketMessenger>(options.rank, std::move(sockets));
+  return std::move(make_message_communicators(std::move(messenger), 1, options.timeout, options.hosts, MovedBy::kCaller).front());
+}
+
+}  // namespace thinwire
