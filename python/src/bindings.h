@@ -43,5 +43,6 @@ void bind_errors(nb::module_& module);
 void bind_registry(nb::module_& module);
 void bind_trial(nb::module_& module);
 void bind_reducer(nb::module_& module);
+void bind_sockets(nb::module_& module);
 
 }  // namespace thinwire::python

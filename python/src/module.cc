@@ -28,4 +28,5 @@ NB_MODULE(_native, module) {
   bind_registry(module);
   bind_trial(module);
   bind_reducer(module);
+  bind_sockets(module);
 }

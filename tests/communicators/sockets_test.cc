@@ -121,6 +121,18 @@ TEST(Sockets, BytesThatAreNoMessagesAreRefused) {
   }
 }
 
+TEST(Sockets, CollectivesOfOtherLengthsAreNamedOnBothSides) {
+  for (const std::size_t other : {std::size_t{50}, std::size_t{200}, kLarge}) {
+    Ends group = make_socket_group(2, kForever);
+    const auto errors = run_workers(group, [&](Communicator& communicator, std::size_t rank) {
+      sum_of(communicator, rank == 1 ? other : 100);
+    });
+    for (const std::string& error : errors) EXPECT_NE(error, "");
+    EXPECT_NE((errors[0] + errors[1]).find("different collectives"), std::string::npos) << errors[0] << "; " << errors[1];
+    expect_broken(group);
+  }
+}
+
 TEST(Sockets, WhatCannotBeAGroupIsRefused) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);

@@ -24,12 +24,12 @@ KEPT = []
 SPECS = ["casq:bits=2", "casq:bits=2,reduce=scatter"]
 
 
-def begin(spec=SPECS[0], timeout=TIMEOUT, scaler=None):
+def begin(spec=SPECS[0], timeout=TIMEOUT, scaler=None, backend=None):
     """A model in the middle of its training: DDP has rebuilt its buckets."""
     model = ddp()
     # One message a bucket, so that a parameter's memory changes with its steps and not before. Fewer lanes than buckets, so that
     # one that fails in its first bucket leaves others to be waited for.
-    attachment = thinwire.torch.attach(model, spec, timeout=timeout, scaler=scaler, small_uncompressed=False, lanes=2)
+    attachment = thinwire.torch.attach(model, spec, timeout=timeout, scaler=scaler, small_uncompressed=False, lanes=2, backend=backend)
     for step in range(3):
         backward(model, batch(step, dist.get_rank()))
     return model, attachment
@@ -113,10 +113,9 @@ def fail_in_one_lane(bad_rank):
     return time.monotonic() - start
 
 
-def die_or_stop(bad_rank, how, spec, in_pairs=False):
-    if in_pairs:
-        group_communicator._PAIRS_FROM = 0
-    model, attachment = begin(spec)
+def die_or_stop(bad_rank, how, spec, backend=None):
+    group_communicator._PAIRS_FROM = 0  # where Gloo is asked for
+    model, attachment = begin(spec, backend=backend)
     dist.barrier()
     if dist.get_rank() == bad_rank:
         os.kill(os.getpid(), how)
@@ -160,7 +159,7 @@ class OtherLength:
 
 
 def send_another_length(bad_rank, spec, times):
-    model, attachment = begin(spec)
+    model, attachment = begin(spec, backend="gloo")
     if dist.get_rank() == bad_rank:
         for lane in attachment._lanes._lanes:
 
@@ -222,9 +221,10 @@ def test_a_worker_that_is_lost_or_stands_still_ends_the_others(own_pool, how, sp
     expect_that_the_others_end(own_pool)
 
 
+@pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_so_does_one_that_large_shards_are_exchanged_with(own_pool, how):
-    own_pool.begin(die_or_stop, 1, how, SPECS[1], True)
+def test_so_does_one_that_gloo_carries_the_messages_of(own_pool, how, spec):
+    own_pool.begin(die_or_stop, 1, how, spec, "gloo")
     expect_that_the_others_end(own_pool)
 
 

@@ -73,8 +73,9 @@ def attach(
         else by the number of workers.
     measure_every: the compression error is measured at every so many steps; 0: never. The default shares no factor with
         the periods at which compressors train, so that what is measured is of every age.
-    backend: of the lanes' process groups; None: that of the model's, but Gloo in place of NCCL, as buckets travel from host memory, and
-        lanes launch their collectives in no common order.
+    backend: of the lanes' process groups; None: that of the model's, but in place of Gloo and NCCL connections of the lanes' own, which
+        carry what is in host memory faster than Gloo does, and Gloo where workers cannot make them. They go by the interface that
+        GLOO_SOCKET_IFNAME names, else that towards the host where the workers met. "gloo": Gloo alone.
     hosts: "auto": workers of a machine add up their gradients as they are, and each compresses a part of them for the other machines,
         which divides what leaves a machine, the codecs' work and the residuals by the number of its workers (docs/hosts.md). "flat": every
         worker exchanges for itself, as with "auto" where all share one machine, or none. Or a list with a number for each worker,

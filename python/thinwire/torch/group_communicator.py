@@ -5,6 +5,9 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
+from torch.utils.dlpack import to_dlpack
+
+from thinwire._native import SocketCommunicator
 
 _GREATEST = torch.iinfo(torch.int32).max
 _BACKENDS_WITH_OR = ("gloo", "mpi")
@@ -27,11 +30,18 @@ class GroupCommunicator:
 
     All workers of the group call perform() with matching collectives in the same order. ``device``: the device whose
     tensors the backend wants; where it is not the host, bytes go there and back. ``parts``: groups of a part of the workers,
-    by the names that collectives have for them. Raises what the backend raises.
+    by the names that collectives have for them. ``connections``: between the same workers, by which perform() goes then. Raises what the backend raises.
     """
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device | None = None, parts: Mapping[str, dist.ProcessGroup] | None = None):
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        device: torch.device | None = None,
+        parts: Mapping[str, dist.ProcessGroup] | None = None,
+        connections: SocketCommunicator | None = None,
+    ):
         self.group = group
+        self._connections = connections
         self._parts = {name: GroupCommunicator(part, device) for name, part in (parts or {}).items()}
         self._world_size = dist.get_world_size(group)
         self._device = device or device_of(group)
@@ -41,7 +51,9 @@ class GroupCommunicator:
 
     def perform(self, collective: Collective) -> None:
         """Returns when the collective's result is in the host's memory."""
-        if collective.group != "all":
+        if self._connections is not None:
+            self._connections.perform(collective)
+        elif collective.group != "all":
             self._parts[collective.group]._perform(collective)
         else:
             self._perform(collective)
@@ -81,6 +93,9 @@ class GroupCommunicator:
 
     def greatest(self, data: torch.Tensor) -> None:
         """Of all workers' numbers, one by one, in place. NaN is the greatest."""
+        if self._connections is not None and data.dtype == torch.float32:
+            self._connections.greatest(to_dlpack(data))
+            return
         if not data.is_floating_point():
             self._all_reduce(data, dist.ReduceOp.MAX)
             return

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from thinwire._native import ArgumentError
+from thinwire._native import ArgumentError, SocketCommunicator
+from thinwire.torch.connections import connect
 from thinwire.torch.hosts import group_members
 
 
@@ -18,6 +19,7 @@ class LaneGroup:
 
     all: dist.ProcessGroup
     parts: dict[str, dist.ProcessGroup] = field(default_factory=dict)
+    connections: SocketCommunicator | None = None  # by which collectives go, where there are any
 
 
 class LaneGroups:
@@ -27,6 +29,7 @@ class LaneGroups:
         """Raises ArgumentError where no such groups can be made."""
         self._hosts = hosts or []
         self._group, self._timeout = group, timeout
+        self._connects = backend is None
         self._ranks = dist.get_process_group_ranks(group)
         self._backend = backend or _backend_of(group)
         self._is_part = len(self._ranks) < dist.get_world_size()
@@ -46,7 +49,13 @@ class LaneGroups:
             for name, members in group_members(self._hosts, dist.get_rank(self._group)).items():
                 ranks = [self._ranks[member] for member in members]
                 made.parts[name] = self._make_for_a_part(ranks, f"thinwire/{token}/{name}/{members[0]}")
+        if self._connects and self._backend_of_hosts() == "gloo" and len(self._ranks) > 1:
+            made.connections = connect(self._group, self._timeout, self._hosts)
         return made
+
+    def _backend_of_hosts(self) -> str:
+        """Which moves what is in host memory."""
+        return dict(entry.split(":") for entry in self._backend.split(",") if ":" in entry).get("cpu", self._backend)
 
     def _make_for_a_part(self, ranks: list[int], name: str) -> dist.ProcessGroup:
         """new_group(use_local_synchronization=True) would name the group by how many this worker has at the moment, and so give

@@ -91,7 +91,8 @@ class Lane:
         self._plain_sums = plain_sums
         self.group: dist.ProcessGroup | None = groups.all
         self._parts = groups.parts
-        self._communicator: GroupCommunicator | None = GroupCommunicator(groups.all, parts=groups.parts)
+        self._connections = groups.connections
+        self._communicator: GroupCommunicator | None = GroupCommunicator(groups.all, parts=groups.parts, connections=groups.connections)
         self._failure = failure
         self._copies = HostCopies()
         self._jobs: queue.SimpleQueue[BucketJob | Callable[[], None] | None] = queue.SimpleQueue()
@@ -167,6 +168,8 @@ class Lane:
         """Closes the connections, so that the peers of this lane fail at once instead of waiting for the timeout."""
         if self.group is None:
             return
+        if self._connections is not None:
+            self._connections.close()
         groups = [self.group, *self._parts.values()]
         self.group, self._communicator, self._parts = None, None, {}
         for group in groups:

@@ -1,0 +1,54 @@
+// Collectives over sockets that Python has connected.
+#include <nanobind/stl/array.h>
+
+#include <array>
+#include <chrono>
+#include <span>
+
+#include "bindings.h"
+#include "thinwire/errors.h"
+#include "thinwire/sockets.h"
+
+namespace thinwire::python {
+namespace {
+
+class HeldCommunicator {
+ public:
+  HeldCommunicator(int rank, std::vector<std::array<int, 2>> sockets, double timeout, std::vector<int> hosts)
+      : communicator_(make_socket_communicator({.rank = rank,
+                                                .sockets = std::move(sockets),
+                                                .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * timeout)),
+                                                .hosts = std::move(hosts)})) {}
+
+  void perform(const Collective& collective) {
+    if (!communicator_) throw StateError("these connections are closed");
+    communicator_->perform(collective);
+  }
+  using Numbers = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+  void greatest(Numbers numbers) {
+    const std::span<float> values(numbers.data(), numbers.size());
+    const nb::gil_scoped_release released;
+    perform({.kind = CollectiveKind::kMax, .type = ElementType::kFloat32, .data = std::as_writable_bytes(values)});
+  }
+  void close() { communicator_.reset(); }
+
+ private:
+  std::unique_ptr<Communicator> communicator_;
+};
+
+}  // namespace
+
+void bind_sockets(nb::module_& module) {
+  nb::class_<HeldCommunicator>(module, "SocketCommunicator", "This worker's end of a group that is joined by sockets, for one thread.")
+      .def(nb::init<int, std::vector<std::array<int, 2>>, double, std::vector<int>>(), nb::kw_only(), nb::arg("rank"), nb::arg("sockets"),
+           nb::arg("timeout"), nb::arg("hosts"),
+           "sockets: by worker, descriptors of two connected stream sockets, which are taken over; the own ones are not looked at. timeout: seconds.")
+      .def("perform", &HeldCommunicator::perform, nb::arg("collective"), nb::call_guard<nb::gil_scoped_release>(),
+           "Returns when the collective's result is there. Releases the GIL. Raises PeerError, and from then on always.")
+      .def("greatest", &HeldCommunicator::greatest, nb::arg("numbers"),
+           "Of all workers' float32 numbers, one by one, in place; NaN is the greatest. As perform().")
+      .def("close", &HeldCommunicator::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Leaves the group; the others are told. Not while perform() is under way.");
+}
+
+}  // namespace thinwire::python
