@@ -14,7 +14,6 @@
 namespace thinwire::python {
 namespace {
 
-using Bucket = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<>;
 
 nb::dlpack::dtype dtype_of(ElementType type) {
@@ -33,12 +32,6 @@ nb::dlpack::dtype dtype_of(ElementType type) {
       return nb::dtype<std::uint8_t>();
   }
   throw Error("an element type without a name");
-}
-
-ElementType gradient_type(const nb::dlpack::dtype& dtype) {
-  for (const ElementType type : {ElementType::kFloat32, ElementType::kBfloat16, ElementType::kFloat16})
-    if (dtype == dtype_of(type)) return type;
-  throw ArgumentError("a bucket's elements must be float32, bfloat16 or float16");
 }
 
 // An array over the memory that a collective speaks of: valid until the reduction is asked for the next collective.
@@ -69,7 +62,7 @@ class HeldReduction {
 };
 
 std::vector<ParameterGradient> cut(const Layout& layout, const Bucket& bucket, const std::vector<std::uint32_t>& parameters) {
-  const ElementType type = gradient_type(bucket.dtype());
+  const ElementType type = gradient_type(bucket);
   std::span<std::byte> rest(static_cast<std::byte*>(bucket.data()), bucket.nbytes());
   std::vector<ParameterGradient> gradients;
   gradients.reserve(parameters.size());
@@ -214,6 +207,12 @@ std::vector<std::string> compressors_of(const Reducer& reducer) {
 }
 
 }  // namespace
+
+ElementType gradient_type(const Bucket& bucket) {
+  for (const ElementType type : {ElementType::kFloat32, ElementType::kBfloat16, ElementType::kFloat16})
+    if (bucket.dtype() == dtype_of(type)) return type;
+  throw ArgumentError("a bucket's elements must be float32, bfloat16 or float16");
+}
 
 void bind_reducer(nb::module_& module) {
   nb::class_<Collective>(module, "Collective", "What a communicator has to perform.")

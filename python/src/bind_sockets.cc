@@ -24,11 +24,11 @@ class HeldCommunicator {
     if (!communicator_) throw StateError("these connections are closed");
     communicator_->perform(collective);
   }
-  using Numbers = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-  void greatest(Numbers numbers) {
-    const std::span<float> values(numbers.data(), numbers.size());
+  void combine(CollectiveKind kind, const Bucket& bucket) {
+    const ElementType type = gradient_type(bucket);
+    const std::span<std::byte> data(static_cast<std::byte*>(bucket.data()), bucket.nbytes());
     const nb::gil_scoped_release released;
-    perform({.kind = CollectiveKind::kMax, .type = ElementType::kFloat32, .data = std::as_writable_bytes(values)});
+    perform({.kind = kind, .type = type, .data = data});
   }
   void close() { communicator_.reset(); }
 
@@ -45,8 +45,10 @@ void bind_sockets(nb::module_& module) {
            "sockets: by worker, descriptors of two connected stream sockets, which are taken over; the own ones are not looked at. timeout: seconds.")
       .def("perform", &HeldCommunicator::perform, nb::arg("collective"), nb::call_guard<nb::gil_scoped_release>(),
            "Returns when the collective's result is there. Releases the GIL. Raises PeerError, and from then on always.")
-      .def("greatest", &HeldCommunicator::greatest, nb::arg("numbers"),
-           "Of all workers' float32 numbers, one by one, in place; NaN is the greatest. As perform().")
+      .def("sum", [](HeldCommunicator& self, const Bucket& numbers) { self.combine(CollectiveKind::kSum, numbers); }, nb::arg("numbers"),
+           "Of all workers' numbers (float32, bfloat16 or float16), one by one, in place. As perform().")
+      .def("greatest", [](HeldCommunicator& self, const Bucket& numbers) { self.combine(CollectiveKind::kMax, numbers); }, nb::arg("numbers"),
+           "The greatest likewise; NaN is the greatest.")
       .def("close", &HeldCommunicator::close, nb::call_guard<nb::gil_scoped_release>(),
            "Leaves the group; the others are told. Not while perform() is under way.");
 }

@@ -25,6 +25,10 @@ using LayoutPairs = std::vector<std::pair<std::string, std::vector<std::int64_t>
 // Patterns and specs.
 using RulePairs = std::vector<std::pair<std::string, std::string>>;
 
+// What gradients, or numbers, lie in: flat, on the host.
+using Bucket = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+ElementType gradient_type(const Bucket& bucket);  // throws ArgumentError
+
 Layout make_layout(LayoutPairs pairs);
 std::vector<Rule> make_rules(RulePairs pairs);
 

@@ -123,7 +123,10 @@ void MessageEngine::start_receive(MessageLane& lane, std::size_t number) {
   slot.transfer = lane.next_receive++;
   slot.busy = true;
   slot.message = lane.messages_from[static_cast<std::size_t>(lane.plan.receives[slot.transfer].peer)]++;
-  messenger_->receive(lane.plan.receives[slot.transfer].peer, static_cast<int>(index_of(lane)), {slot.memory, kSlotBytes},
+  const Transfer& transfer = lane.plan.receives[slot.transfer];
+  const std::span<std::byte> place = place_of(lane, transfer);
+  const std::size_t head = place.empty() ? kSlotBytes : sizeof(MessageHeader);
+  messenger_->receive(transfer.peer, static_cast<int>(index_of(lane)), {slot.memory, head}, place,
                       token(Role::kSegmentReceived, index_of(lane), number));
 }
 
@@ -135,8 +138,14 @@ void MessageEngine::start_send(MessageLane& lane, std::size_t number) {
   const MessageHeader header = header_of(lane, transfer.bytes, lane.messages_to[static_cast<std::size_t>(transfer.peer)]++);
   std::memcpy(slot.memory, &header, sizeof header);
   const std::span<const std::byte> source = lane.plan.sends_result ? lane.collective.result : lane.collective.data;
-  std::memcpy(slot.memory + sizeof header, source.data() + transfer.offset, transfer.bytes);
-  messenger_->send(transfer.peer, static_cast<int>(index_of(lane)), {slot.memory, sizeof header + transfer.bytes},
+  std::span<const std::byte> rest = source.subspan(transfer.offset, transfer.bytes);
+  std::size_t head = sizeof header;
+  if (!messenger_->can_forget()) {
+    std::ranges::copy(rest, slot.memory + head);
+    head += rest.size();
+    rest = {};
+  }
+  messenger_->send(transfer.peer, static_cast<int>(index_of(lane)), {slot.memory, head}, rest,
                    token(Role::kSegmentSent, index_of(lane), number));
 }
 
@@ -162,25 +171,29 @@ void MessageEngine::finish(const Messenger::Finished& operation) {
   else take(lane, slot, transfer, operation.bytes);
 }
 
+// Where a received segment belongs.
+std::span<std::byte> MessageEngine::target_of(MessageLane& lane, const Transfer& transfer) {
+  const bool into_result = transfer.into == Transfer::Into::kResult, into_everyones = transfer.into == Transfer::Into::kEveryones;
+  const std::span<std::byte> memory = into_result      ? lane.collective.result
+                                      : into_everyones ? std::span(lane.everyones)
+                                                       : lane.collective.data;
+  return memory.subspan(transfer.offset, transfer.bytes);
+}
+
+// Where it can be received at once; else it goes through its slot.
+std::span<std::byte> MessageEngine::place_of(MessageLane& lane, const Transfer& transfer) const {
+  const bool replaces = transfer.into != Transfer::Into::kCombined;
+  return replaces && messenger_->can_forget() ? target_of(lane, transfer) : std::span<std::byte>();
+}
+
 void MessageEngine::take(MessageLane& lane, const Slot& slot, const Transfer& transfer, std::size_t bytes) {
   const MessageHeader expected = header_of(lane, transfer.bytes, slot.message);
   if (bytes != sizeof expected + transfer.bytes || std::memcmp(slot.memory, &expected, sizeof expected) != 0)
     return fail(lane, foreign_text(lane, transfer, slot, bytes, rank()));
   const std::span<const std::byte> segment(slot.memory + sizeof expected, transfer.bytes);
-  switch (transfer.into) {
-    case Transfer::Into::kData:
-      std::ranges::copy(segment, lane.collective.data.data() + transfer.offset);
-      break;
-    case Transfer::Into::kCombined:
-      combine_into(lane.collective.kind, lane.collective.type, lane.collective.data.subspan(transfer.offset, transfer.bytes), segment);
-      break;
-    case Transfer::Into::kResult:
-      std::ranges::copy(segment, lane.collective.result.data() + transfer.offset);
-      break;
-    case Transfer::Into::kEveryones:
-      std::ranges::copy(segment, lane.everyones.data() + transfer.offset);
-      break;
-  }
+  const std::span<std::byte> target = target_of(lane, transfer);
+  if (transfer.into == Transfer::Into::kCombined) combine_into(lane.collective.kind, lane.collective.type, target, segment);
+  else if (place_of(lane, transfer).empty()) std::ranges::copy(segment, target.begin());
   lane.is_received[slot.transfer] = 1;
   ++lane.received;
 }
@@ -202,6 +215,7 @@ void MessageEngine::combine_everyones(MessageLane& lane) const {
 
 void MessageEngine::fail(MessageLane& lane, const std::string& fault, const std::string& notice) {
   messenger_->give_up();
+  messenger_->forget(static_cast<int>(index_of(lane)));
   lane.active = false;
   if (lane.fault.empty()) lane.fault = fault;
   tell(lane, notice);
@@ -222,12 +236,12 @@ void MessageEngine::tell(MessageLane& lane, const std::string& text) {
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer == rank()) continue;
     ++lane.notices_on_their_way;
-    messenger_->send(peer, notice_channel(), message, token(Role::kNoticeSent, index, static_cast<std::size_t>(peer)));
+    messenger_->send(peer, notice_channel(), message, {}, token(Role::kNoticeSent, index, static_cast<std::size_t>(peer)));
   }
 }
 
 void MessageEngine::expect_notice() {
-  messenger_->receive(Messenger::kAnyone, notice_channel(), {notices_.get() + lanes_.size() * sizeof(Notice), sizeof(Notice)},
+  messenger_->receive(Messenger::kAnyone, notice_channel(), {notices_.get() + lanes_.size() * sizeof(Notice), sizeof(Notice)}, {},
                       token(Role::kNoticeReceived, 0, 0));
 }
 

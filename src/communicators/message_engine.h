@@ -1,7 +1,7 @@
 // Collectives made of messages: what one worker does for its lanes, step by step and without waiting.
 //
-// A collective becomes a plan of segments. Each goes through a slot, a buffer of the engine's own: messages on their way
-// cannot be taken back, so after a failure those buffers live on while the caller's memory is free again. In front of
+// A collective becomes a plan of segments. Each goes through a slot, a buffer of the engine's own: where messages on their way
+// cannot be taken back, those buffers live on after a failure while the caller's memory is free again. In front of
 // every segment stands a header that says which collective it belongs to, so that workers which do not agree find out.
 //
 // A lane fails for ever. Its worker tells the others, over a channel of its own, so that they need not wait for the timeout.
@@ -67,6 +67,8 @@ class MessageEngine {
   void start_receive(MessageLane& lane, std::size_t slot);
   void start_send(MessageLane& lane, std::size_t slot);
   void finish(const Messenger::Finished& operation);
+  static std::span<std::byte> target_of(MessageLane& lane, const Transfer& transfer);
+  std::span<std::byte> place_of(MessageLane& lane, const Transfer& transfer) const;
   void take(MessageLane& lane, const Slot& slot, const Transfer& transfer, std::size_t bytes);
   void complete(MessageLane& lane);
   void combine_everyones(MessageLane& lane) const;

@@ -30,11 +30,15 @@ class Messenger {
 
   static constexpr int kAnyone = -1;
 
-  // Begin an operation. Its memory belongs to the messenger until poll() tells that it has finished, or for ever: none can
-  // be taken back. A message that is longer than the room is an error. Channels count from 0; in one, receives name all
-  // their peers, or are from kAnyone.
-  virtual void send(int peer, int channel, std::span<const std::byte> message, Token token) = 0;
-  virtual void receive(int peer, int channel, std::span<std::byte> room, Token token) = 0;
+  // Begin an operation. Its memory belongs to the messenger until poll() tells that it has finished, or for ever, unless it can forget.
+  // A message that is longer than the room is an error. Channels count from 0; in one, receives name all
+  // their peers, or are from kAnyone. rest: what lies elsewhere of a message, behind its head; only for messengers that can forget.
+  virtual void send(int peer, int channel, std::span<const std::byte> head, std::span<const std::byte> rest, Token token) = 0;
+  virtual void receive(int peer, int channel, std::span<std::byte> head, std::span<std::byte> rest, Token token) = 0;
+
+  // Whether operations can be taken back: those of a channel that have not finished never do then, nor is their memory touched any more.
+  virtual bool can_forget() const { return false; }
+  virtual void forget(int /*channel*/) {}
 
   // Appends what has finished since the last call.
   virtual void poll(std::vector<Finished>& finished) = 0;

@@ -77,14 +77,14 @@ class MpiMessenger final : public Messenger {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
 
-  void send(int peer, int channel, std::span<const std::byte> message, Token token) override {
+  void send(int peer, int channel, std::span<const std::byte> message, std::span<const std::byte>, Token token) override {
     MPI_Request request = MPI_REQUEST_NULL;
     const int error = MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, peer, 0,
                                 channels_[static_cast<std::size_t>(channel)], &request);
     add({token, false}, request, error);
   }
 
-  void receive(int peer, int channel, std::span<std::byte> room, Token token) override {
+  void receive(int peer, int channel, std::span<std::byte> room, std::span<std::byte>, Token token) override {
     MPI_Request request = MPI_REQUEST_NULL;
     const int from = peer == kAnyone ? MPI_ANY_SOURCE : peer;
     const int error = MPI_Irecv(room.data(), static_cast<int>(room.size()), MPI_BYTE, from, 0,

@@ -69,31 +69,32 @@ class Connection {
   bool sends() const { return !sends_.empty(); }
   bool receives() const { return !receives_.empty(); }
 
-  void send(std::span<const std::byte> message, Token token) {
-    sends_.push_back({message.size(), message, token});
+  void send(std::span<const std::byte> head, std::span<const std::byte> rest, Token token) {
+    sends_.push_back({head.size() + rest.size(), head, rest, token});
   }
-  void receive(std::span<std::byte> room, Token token) { receives_.push_back({room, token}); }
+  void receive(std::span<std::byte> head, std::span<std::byte> rest, Token token) { receives_.push_back({head, rest, token}); }
   void forget_receives() { receives_.clear(); }
+
+  // Nothing behind a message that was begun is of any use.
+  void forget() {
+    sends_.clear();
+    receives_.clear();
+    if (sent_ + received_ > 0) end_ = "it was given up within a message";
+  }
 
   // As much of what is to be sent as the system takes now.
   void flush(std::vector<Finished>& finished) {
     while (sends() && !has_ended()) {
-      Sending& first = sends_.front();
-      auto* const length = reinterpret_cast<std::byte*>(&first.length);
-      const std::size_t of_length = std::min(sent_, sizeof(Length)), of_message = sent_ - of_length;
-      iovec parts[] = {{length + of_length, sizeof(Length) - of_length},
-                       {const_cast<std::byte*>(first.message.data()) + of_message, first.message.size() - of_message}};
-      msghdr header = {};
-      header.msg_iov = parts;
-      header.msg_iovlen = 2;
-      const ssize_t count = sendmsg(descriptor(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const Sending& first = sends_.front();
+      Parts parts({std::as_bytes(std::span(&first.length, 1)), first.head, first.rest}, sent_);
+      const ssize_t count = sendmsg(descriptor(), &parts.header, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count < 0) {
         if (errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) end_ = std::strerror(errno);
         return;
       }
       sent_ += static_cast<std::size_t>(count);
-      if (sent_ < sizeof(Length) + first.message.size()) continue;
+      if (sent_ < sizeof(Length) + first.length) continue;
       finished.push_back({first.token, 0, ""});
       sends_.pop_front();
       sent_ = 0;
@@ -105,15 +106,16 @@ class Connection {
     while (receives() && !has_ended()) {
       const Receiving& first = receives_.front();
       if (received_ < sizeof(Length)) {
-        if (!read(reinterpret_cast<std::byte*>(&length_) + received_, sizeof(Length) - received_)) return;
+        if (!read({std::as_bytes(std::span(&length_, 1)), {}, {}}, received_)) return;
         if (received_ < sizeof(Length)) continue;
       }
-      if (length_ > first.room.size()) {
-        end_ = "a message of " + std::to_string(length_) + " bytes came where " + std::to_string(first.room.size()) + " have room";
+      const std::size_t room = first.head.size() + first.rest.size(), done = received_ - sizeof(Length);
+      if (length_ > room) {
+        end_ = "a message of " + std::to_string(length_) + " bytes came where " + std::to_string(room) + " have room";
         return;
       }
-      const std::size_t done = received_ - sizeof(Length);
-      if (done < length_ && !read(first.room.data() + done, length_ - done)) return;
+      const std::size_t of_head = std::min<std::size_t>(first.head.size(), length_);
+      if (done < length_ && !read({first.head.first(of_head), first.rest.first(length_ - of_head), {}}, done)) return;
       if (received_ < sizeof(Length) + length_) continue;
       finished.push_back({first.token, length_, ""});
       receives_.pop_front();
@@ -132,18 +134,38 @@ class Connection {
  private:
   struct Sending {
     Length length;
-    std::span<const std::byte> message;
+    std::span<const std::byte> head, rest;
     Token token;
   };
   struct Receiving {
-    std::span<std::byte> room;
+    std::span<std::byte> head, rest;
     Token token;
   };
 
-  // Whether anything was read.
-  bool read(std::byte* room, std::size_t bytes) {
+  // What lies in several places, behind its first bytes, as the system wants it; when it is to be received the memory is not const.
+  struct Parts {
+    using Places = std::array<std::span<const std::byte>, 3>;
+
+    Parts(const Places& places, std::size_t done) {
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        const std::size_t of_place = std::min(done, places[i].size());
+        all[i] = {const_cast<std::byte*>(places[i].data()) + of_place, places[i].size() - of_place};
+        done -= of_place;
+      }
+      header.msg_iov = all.data();
+      header.msg_iovlen = all.size();
+    }
+    Parts(const Parts&) = delete;
+
+    std::array<iovec, 3> all;
+    msghdr header = {};
+  };
+
+  // Whether anything was read, into the places behind so many bytes.
+  bool read(const Parts::Places& places, std::size_t done) {
+    Parts parts(places, done);
     for (;;) {
-      const ssize_t count = recv(descriptor(), room, bytes, MSG_DONTWAIT);
+      const ssize_t count = recvmsg(descriptor(), &parts.header, MSG_DONTWAIT);
       if (count > 0) received_ += static_cast<std::size_t>(count);
       if (count > 0) return true;
       if (count == 0) end_ = "it has closed the connection";
@@ -173,15 +195,15 @@ class SocketMessenger final : public Messenger {
   int world_size() const override { return static_cast<int>(peers_.size()); }
 
   // What the system has room for is on its way when this returns.
-  void send(int peer, int channel, std::span<const std::byte> message, Token token) override {
+  void send(int peer, int channel, std::span<const std::byte> head, std::span<const std::byte> rest, Token token) override {
     Connection& connection = at(peer, channel);
-    connection.send(message, token);
+    connection.send(head, rest, token);
     connection.flush(finished_);
   }
 
-  void receive(int peer, int channel, std::span<std::byte> room, Token token) override {
-    if (peer != kAnyone) return at(peer, channel).receive(room, token);
-    notice_room_ = room;
+  void receive(int peer, int channel, std::span<std::byte> head, std::span<std::byte> rest, Token token) override {
+    if (peer != kAnyone) return at(peer, channel).receive(head, rest, token);
+    notice_room_ = head;
     notice_token_ = token;
     expects_notice_ = true;
   }
@@ -203,6 +225,11 @@ class SocketMessenger final : public Messenger {
 
   void nap(std::chrono::microseconds duration) override { look(duration); }
   std::optional<std::chrono::microseconds> light_nap() const override { return std::chrono::milliseconds(5); }
+
+  bool can_forget() const override { return true; }
+  void forget(int channel) override {
+    for (int peer = 0; peer < world_size(); ++peer) at(peer, channel).forget();
+  }
 
   void give_up() noexcept override {}
   void keep(std::unique_ptr<std::byte[]>) noexcept override {}  // nothing is read or written but within poll() and send()
@@ -241,7 +268,7 @@ class SocketMessenger final : public Messenger {
     for (std::size_t i = 0; i < watched_.size() && expects_notice_; ++i) {
       Connection& connection = *watching_[i];
       if (watched_[i].revents == 0 || !connection.is_for_notices() || (notice_from_ && notice_from_ != &connection)) continue;
-      if (!notice_from_) connection.receive(notice_room_, notice_token_);
+      if (!notice_from_) connection.receive(notice_room_, {}, notice_token_);
       notice_from_ = &connection;
       connection.fill(finished_);
       if (connection.receives() && !connection.has_ended()) continue;

@@ -61,11 +61,11 @@ class PostMessenger : public Messenger {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
 
-  void send(int peer, int channel, std::span<const std::byte> message, Token token) override {
+  void send(int peer, int channel, std::span<const std::byte> message, std::span<const std::byte>, Token token) override {
     office_->post(rank_, peer, channel, {message.begin(), message.end()});
     finished_.push_back({token, 0, ""});
   }
-  void receive(int peer, int channel, std::span<std::byte> room, Token token) override {
+  void receive(int peer, int channel, std::span<std::byte> room, std::span<std::byte>, Token token) override {
     waiting_.push_back({peer, channel, room, token});
   }
 

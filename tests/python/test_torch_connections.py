@@ -14,7 +14,7 @@ from small_models import backward, batch, ddp, gradients
 from thinwire.torch import connections
 from worker_pool import pool
 
-SPECS = ["casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=0.5,reduce=scatter", "bf16", "s2:mode=exact", "gradiveq:slice=48,smallest=16"]
+SPECS = ["none", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=0.5,reduce=scatter", "bf16", "s2:mode=exact", "gradiveq:slice=48,smallest=16"]
 
 
 def connected(attachment):

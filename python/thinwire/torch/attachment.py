@@ -48,7 +48,7 @@ class Attachment(Averager):
         rules: Sequence[tuple[str, str]] = (),
         sums_plainly: bool = False,
     ):
-        """rules: as they were given. sums_plainly: nothing is compressed, so that buckets are all-reduced as DDP does without a hook."""
+        """rules: as they were given. sums_plainly: nothing is compressed, so that buckets are summed as they are."""
         super().__init__(ddp_model.process_group, parameters, reducer, lanes, terms, spec, owner=ddp_model)
         # The model holds the hook, and so the attachment, from C++, where no garbage collector looks.
         self._model = weakref.ref(ddp_model)
@@ -73,6 +73,8 @@ class Attachment(Averager):
         buffer = bucket.buffer()
         if self._world_size == 1:
             return _done(buffer)
+        if self._sums_plainly and self._lanes.are_connected and not buffer.is_sparse:
+            return self._send(bucket.index(), BucketJob(self._reducer, True, buffer, [], 1.0, looks=False))
         if self._sums_plainly or (self._auto is not None and self._auto.is_plain and self._auto.is_decided):
             return self._average_plainly(bucket)
         parameters = self._parameters.indices(bucket.parameters())
@@ -85,9 +87,12 @@ class Attachment(Averager):
         sparse = SparseBucket(buffer, parameters[0], self._dense_forms) if buffer.is_sparse else None
         if self._auto is not None and self._auto.owed:
             self._auto.add_owed(sparse.flat if sparse else buffer, parameters)
-        job = BucketJob(self._reducer, is_plain, sparse.flat if sparse else buffer, parameters, self._loss_scale, sparse)
+        flat = sparse.flat if sparse else buffer
+        return self._send(bucket.index(), BucketJob(self._reducer, is_plain, flat, parameters, self._loss_scale, sparse=sparse))
+
+    def _send(self, index: int, job: BucketJob) -> Future:
         self._jobs.append(job)
-        self._lanes.submit(bucket.index(), job)
+        self._lanes.submit(index, job)
         return job.future
 
     def _average_plainly(self, bucket: dist.GradBucket) -> Future:
@@ -144,7 +149,8 @@ class Attachment(Averager):
         compression_error = ``|encoded - decoded|^2 / |encoded|^2`` where it was measured; row_bytes (of traffic_bytes, what
         compressors of sparse rows sent); fallbacks (messages so dense that these sent them uncompressed); non_finite (buckets
         with NaN or infinity on some worker); failed_steps; seconds of each phase, summed over lanes: setup, encode, wire,
-        decode. Where nothing is compressed, wire is what backward passes waited for at their end, and nobody looks for NaN.
+        decode. Where nothing is compressed nobody looks for NaN, and where then the backend sums, wire is what backward passes waited for at
+        their end.
         A quotient that is undefined is None. With ``auto`` also auto: quality, phase ("watching", "trying", "decided"), spec at work, searches begun, measured
         seconds of a step by spec, prospects (spec, predicted seconds, error, bits, by_rows: whether of parameters
         of which few rows are used these alone travel), used_rows (the share of rows, by name of such a parameter), rules (that

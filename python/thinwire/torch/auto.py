@@ -66,8 +66,6 @@ class Auto:
         """rules: those that the caller of attach() gave. hosts: of each worker, where several share one; else empty."""
         self.quality = quality
         specs, limit = _QUALITIES[quality]
-        # What rules say, and two levels, may be best by themselves.
-        specs = ("none", *specs) if rules or hosts else specs
         self._make, self._parameters = make, parameters
         self._prospects = Prospects(
             specs, limit, make, parameters, dist.get_world_size(group), threads=threads, fewest_lanes=fewest_lanes, rules=rules, hosts=hosts

@@ -9,6 +9,7 @@ from torch.utils.dlpack import to_dlpack
 
 from thinwire._native import SocketCommunicator
 
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _GREATEST = torch.iinfo(torch.int32).max
 _BACKENDS_WITH_OR = ("gloo", "mpi")
 _PAIRS_FROM = 256 * 1024  # bytes for each worker; with fewer, rounds in Python take longer than what they save
@@ -82,6 +83,9 @@ class GroupCommunicator:
 
     def add_up(self, tensor: torch.Tensor) -> None:
         """In place; of any type that the backend sums, complex ones too."""
+        if self._connections is not None and tensor.dtype in _FLOATS:
+            self._connections.sum(to_dlpack(tensor.view(-1)))
+            return
         self._all_reduce(torch.view_as_real(tensor) if tensor.is_complex() else tensor, dist.ReduceOp.SUM)
 
     def _all_reduce(self, data: torch.Tensor, operation: dist.ReduceOp) -> None:
@@ -93,7 +97,7 @@ class GroupCommunicator:
 
     def greatest(self, data: torch.Tensor) -> None:
         """Of all workers' numbers, one by one, in place. NaN is the greatest."""
-        if self._connections is not None and data.dtype == torch.float32:
+        if self._connections is not None and data.dtype in _FLOATS:
             self._connections.greatest(to_dlpack(data))
             return
         if not data.is_floating_point():

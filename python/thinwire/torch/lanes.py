@@ -35,6 +35,7 @@ class BucketJob:
     bucket: torch.Tensor  # flat; holds whole parameters, one behind the other
     parameters: list[int]  # their indices in the reducer's layout
     loss_scale: float
+    looks: bool = True  # whether anybody is to know that a plain sum is not finite
     sparse: SparseBucket | None = None  # of which `bucket` is the dense form
     ready: torch.cuda.Event | None = None
     error: BaseException | None = None
@@ -99,6 +100,10 @@ class Lane:
         self._thread = threading.Thread(target=self._serve, name=f"thinwire-lane-{index}", daemon=True)
         self._thread.start()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._connections is not None
+
     def submit(self, job: BucketJob) -> None:
         self._jobs.put(job)
 
@@ -135,7 +140,7 @@ class Lane:
         with self._copies.on_host(job.bucket, job.ready) as bucket:
             if job.is_plain:
                 self._perform("sum", lambda: self._plain_sums.average(bucket, self._communicator))
-                if not is_finite(bucket):
+                if job.looks and not is_finite(bucket):
                     job.reducer.fail_step()
             else:
                 # A capsule, as Tensor.__dlpack__() takes longer than the reducer for a small bucket.
@@ -209,6 +214,11 @@ class Lanes:
         if len(self._lanes) > before:
             # Nobody goes on before all have connected: who closed at once would break the connections that others still make.
             self._lanes[-1].greatest(torch.zeros(1, dtype=torch.float32, device="cpu"))
+
+    @property
+    def are_connected(self) -> bool:
+        """By themselves, not through the backend."""
+        return bool(self._lanes) and self._lanes[0].is_connected
 
     @property
     def group(self) -> dist.ProcessGroup | None:

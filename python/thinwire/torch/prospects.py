@@ -64,7 +64,8 @@ class Prospects:
     ):
         """limit: of the errors that are allowed. rules: those that the caller of attach() gave. hosts: of each worker, where several share
         one; else empty."""
-        self._specs = specs
+        self._specs = list(specs)
+        self._is_ruled = bool(rules or hosts)
         self._limit = limit
         self._make, self._parameters = make, parameters
         self._world_size, self._cores = world_size, cores_of_worker(world_size)
@@ -80,6 +81,9 @@ class Prospects:
 
     def start(self, lanes: Lanes) -> None:
         self._lanes = lanes
+        # What rules say, two levels, and connections faster than the backend's may be best by themselves.
+        if self._is_ruled or (lanes.are_connected and not self._parameters.any_on_device):
+            self._specs.insert(0, "none")
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
         """The greatest of all workers' numbers, one by one; NaN counts as infinity."""
