@@ -7,6 +7,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def _work(job: dict) -> None:
     from torch import nn
 
     from bench.training.replica import Replica
+    from thinwire.torch.connections import connect
 
     class HandOver(torch.autograd.Function):
         """Zero, with a gradient that is given."""
@@ -102,18 +104,20 @@ def _work(job: dict) -> None:
         dist.all_reduce(value, op=dist.ReduceOp.MAX)
         return value.item()
 
-    def round_seconds() -> float:
-        """Of a collective that moves next to nothing."""
+    def round_seconds(collective: Callable[[torch.Tensor], object]) -> float:
+        """Of one that moves next to nothing."""
         seconds = []
         for _ in range(_ROUNDS):
             begin = time.perf_counter()
-            dist.all_reduce(torch.zeros(1))
+            collective(torch.zeros(1))
             seconds.append(time.perf_counter() - begin)
         return statistics.median(seconds)
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=600))
     torch.set_num_threads(1)
-    a_round = round_seconds()
+    connections = connect(dist.group.WORLD, timedelta(seconds=600), [])
+    by_gloo = round_seconds(dist.all_reduce)
+    by_lanes = round_seconds(lambda numbers: connections.sum(numbers.numpy())) if connections else by_gloo
     for spec in [_ALONE, *job["specs"]]:
         replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
 
@@ -134,7 +138,7 @@ def _work(job: dict) -> None:
         seconds = [step() for _ in range(job["repetitions"])]
         busy = (processor_seconds() - busy) / (job["repetitions"] * dist.get_world_size())
         row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
-               "lanes": replica.lanes, "round_seconds": a_round, "processor_seconds": busy,  # a worker's, if it has its share of what the machine did
+               "lanes": replica.lanes, "round_seconds": by_lanes if replica.lanes else by_gloo, "processor_seconds": busy,  # a worker's, if it has its share of what the machine did
                "traffic_bytes": 0 if spec == _ALONE else (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
                "wire_bytes": (wire_bytes() - on_wire) / job["repetitions"]}
         if dist.get_rank() == 0:

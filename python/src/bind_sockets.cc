@@ -1,8 +1,11 @@
 // Collectives over sockets that Python has connected.
 #include <nanobind/stl/array.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <span>
 
 #include "bindings.h"
@@ -17,12 +20,17 @@ class HeldCommunicator {
   HeldCommunicator(int rank, std::vector<std::array<int, 2>> sockets, double timeout, std::vector<int> hosts)
       : communicator_(make_socket_communicator({.rank = rank,
                                                 .sockets = std::move(sockets),
-                                                .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * timeout)),
+                                                .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * std::clamp(timeout, 1e-3, 1e9))),
                                                 .hosts = std::move(hosts)})) {}
 
   void perform(const Collective& collective) {
-    if (!communicator_) throw StateError("these connections are closed");
-    communicator_->perform(collective);
+    std::shared_ptr<Communicator> communicator;
+    {
+      const std::lock_guard lock(mutex_);
+      communicator = communicator_;
+    }
+    if (!communicator) throw StateError("these connections are closed");
+    communicator->perform(collective);
   }
   void combine(CollectiveKind kind, const Bucket& bucket) {
     const ElementType type = gradient_type(bucket);
@@ -30,10 +38,18 @@ class HeldCommunicator {
     const nb::gil_scoped_release released;
     perform({.kind = kind, .type = type, .data = data});
   }
-  void close() { communicator_.reset(); }
+  void close() {
+    std::shared_ptr<Communicator> communicator;
+    {
+      const std::lock_guard lock(mutex_);
+      communicator.swap(communicator_);
+    }
+    if (communicator) communicator->abandon();
+  }
 
  private:
-  std::unique_ptr<Communicator> communicator_;
+  std::mutex mutex_;
+  std::shared_ptr<Communicator> communicator_;  // whoever performs something has it for so long
 };
 
 }  // namespace
@@ -50,7 +66,7 @@ void bind_sockets(nb::module_& module) {
       .def("greatest", [](HeldCommunicator& self, const Bucket& numbers) { self.combine(CollectiveKind::kMax, numbers); }, nb::arg("numbers"),
            "The greatest likewise; NaN is the greatest.")
       .def("close", &HeldCommunicator::close, nb::call_guard<nb::gil_scoped_release>(),
-           "Leaves the group; the others are told. Not while perform() is under way.");
+           "Leaves the group: the others are told, and what is under way in another thread fails.");
 }
 
 }  // namespace thinwire::python

@@ -30,9 +30,7 @@ class Socket {
  public:
   explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
   ~Socket() {
-    if (descriptor_ < 0) return;
-    shutdown(descriptor_, SHUT_WR);
-    close(descriptor_);
+    if (descriptor_ >= 0) close(descriptor_);
   }
   Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   Socket& operator=(Socket&&) = delete;
@@ -194,8 +192,10 @@ class SocketMessenger final : public Messenger {
   int rank() const override { return rank_; }
   int world_size() const override { return static_cast<int>(peers_.size()); }
 
-  // What the system has room for is on its way when this returns.
+  // What the system has room for is on its way when this returns. A process made by fork() has the same connections, but nothing to say:
+  // what it does not need any more it drops, and its parent goes on.
   void send(int peer, int channel, std::span<const std::byte> head, std::span<const std::byte> rest, Token token) override {
+    if (getpid() != process_) return finished_.push_back({token, 0, "these connections are the parent process's"});
     Connection& connection = at(peer, channel);
     connection.send(head, rest, token);
     connection.flush(finished_);
@@ -288,6 +288,7 @@ class SocketMessenger final : public Messenger {
   }
 
   const int rank_;
+  const pid_t process_ = getpid();
   std::vector<Peer> peers_;
   std::vector<Finished> finished_;  // since the last poll()
   std::vector<pollfd> watched_;

@@ -1,6 +1,7 @@
 // What sockets bring of their own: ends of workers, clean and not, and bytes that are no messages. What collectives compute is in collectives_test.cc.
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -119,6 +120,25 @@ TEST(Sockets, BytesThatAreNoMessagesAreRefused) {
     expect_broken(group);
     close_all(options[1]);
   }
+}
+
+// As a DataLoader's workers are made.
+TEST(Sockets, AForkedProcessLeavesThemToItsParent) {
+  Ends group = make_socket_group(2, kForever);
+  const auto sum_on_both = [&] {
+    return run_workers(group, [](Communicator& communicator, std::size_t) { sum_of(communicator, 100); });
+  };
+  for (const std::string& error : sum_on_both()) EXPECT_EQ(error, "");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    group.clear();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const std::string& error : sum_on_both()) EXPECT_EQ(error, "");
 }
 
 TEST(Sockets, CollectivesOfOtherLengthsAreNamedOnBothSides) {

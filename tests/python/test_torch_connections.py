@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import threading
 import time
 from datetime import timedelta
 
@@ -73,6 +74,23 @@ def test_nothing_is_left_of_them():
     pool(3).run(check_nothing_is_left)
 
 
+def check_closing_ends_what_is_under_way():
+    made = connections.connect(dist.group.WORLD, timedelta(seconds=60), [])
+    if dist.get_rank() == 0:
+        threading.Timer(0.5, made.close).start()
+    if dist.get_rank() < 2:  # the last one never comes
+        with pytest.raises(thinwire.PeerError, match="has left the group"):
+            made.sum(torch.ones(3).numpy())
+    dist.barrier()
+    made.close()
+
+
+def test_closing_ends_what_is_under_way():
+    begin = time.monotonic()
+    pool(3).run(check_closing_ends_what_is_under_way)
+    assert time.monotonic() - begin < 30
+
+
 class Messages(logging.Handler):
     def __init__(self):
         super().__init__(logging.INFO)
@@ -88,7 +106,7 @@ def check_gloo_takes_over(spoil):
     level = logger.level
     logger.addHandler(messages)
     logger.setLevel(logging.INFO)
-    real = {name: getattr(connections, name) for name in ("_own_address", "_listener", "_PATIENCE")}
+    real = {name: getattr(connections, name) for name in ("_own_address", "_listener", "_PATIENCE", "_SHARE_OF_FILES")}
     if dist.get_rank() == 1:
         spoil()
     before, begin = open_files(), time.monotonic()
@@ -143,7 +161,11 @@ def be_called_elsewhere():
     connections._PATIENCE = 2
 
 
-@pytest.mark.parametrize("spoil", [be_without_a_network, be_told_a_wrong_interface, be_called_elsewhere])
+def be_short_of_files():
+    connections._SHARE_OF_FILES = 2**40
+
+
+@pytest.mark.parametrize("spoil", [be_short_of_files, be_without_a_network, be_told_a_wrong_interface, be_called_elsewhere])
 def test_gloo_takes_over_where_workers_cannot_connect(spoil):
     pool(3).run(check_gloo_takes_over, spoil)
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import os
+import resource
 import secrets
 import socket
 import struct
@@ -22,6 +23,7 @@ from thinwire import _native
 _PATIENCE = 10.0  # seconds to connect to everybody
 _CHANNELS = 2  # what collectives move, and what workers say when they leave
 _SAYS_WHO = struct.Struct("=16sii")  # whoever connects: the group's token, its rank, the channel
+_SHARE_OF_FILES = 16  # up to four lanes, and what scripts open themselves
 _GET_INTERFACE_ADDRESS = 0x8915  # SIOCGIFADDR
 
 _logger = logging.getLogger("thinwire")
@@ -37,8 +39,8 @@ def connect(group: dist.ProcessGroup, timeout: timedelta, hosts: list[int]) -> _
         listener, problem = None, ""
         try:
             listener = opened.enter_context(_listener())
-        except OSError as error:
-            problem = f"rank {rank} has no address to listen at: {error}"
+        except (OSError, ValueError) as error:  # such as a name that is none
+            problem = f"rank {rank} has nothing to listen at: {error}"
         said = _say(group, (problem, listener and listener.getsockname()[:2], secrets.token_bytes(16)))
         token = hashlib.sha256(b"".join(part for _, _, part in said)).digest()[:16]
         sockets: Sockets = []
@@ -96,7 +98,11 @@ def _read(call: socket.socket, length: int) -> bytes:
 
 
 def _listener() -> socket.socket:
-    """At an address by which other workers reach this one, if one is known. Raises OSError."""
+    """At an address by which other workers reach this one, if one is known. Raises OSError, also where connections would take more than a small share
+    of the files that this process may open."""
+    wanted, most = _CHANNELS * dist.get_world_size(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most != resource.RLIM_INFINITY and wanted > most // _SHARE_OF_FILES:
+        raise OSError(f"{wanted} connections a lane of {most} files that may be open (ulimit -n); allowed: 1 of {_SHARE_OF_FILES}")
     family, address = _own_address()
     return socket.create_server((address, 0), family=family, backlog=_CHANNELS * dist.get_world_size())
 
@@ -114,7 +120,7 @@ def _own_address() -> tuple[socket.AddressFamily, str]:
             with socket.socket(family, socket.SOCK_DGRAM) as outgoing:
                 outgoing.connect(address)  # sends nothing
                 return family, outgoing.getsockname()[0]
-        except OSError:
+        except (OSError, ValueError):
             continue
     raise OSError("this host has no network at all")
 
