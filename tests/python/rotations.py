@@ -14,10 +14,13 @@ def signs(seed, first, length):
 
 
 def hadamard(values):
-    if len(values) == 1:
-        return values
-    low, high = hadamard(values[: len(values) // 2]), hadamard(values[len(values) // 2 :])
-    return numpy.concatenate([low + high, low - high])
+    """Of halves that are transformed, their sum and their difference."""
+    half = 1
+    while half < len(values):
+        low, high = values.reshape(-1, 2, half).swapaxes(0, 1)
+        values = numpy.stack([low + high, low - high], axis=1).ravel()
+        half *= 2
+    return values
 
 
 def block_lengths(elements):
