@@ -8,6 +8,7 @@
 
 #include "failure_checks.h"
 #include "post_office.h"
+#include "sanitized.h"
 
 namespace thinwire {
 namespace {
@@ -18,7 +19,7 @@ using std::chrono::steady_clock;
 constexpr auto kForever = 1h;  // a test that needs this timeout to pass never ends
 constexpr std::size_t kLarge = 300'000;  // floats: several segments around a ring
 
-class MessageFailures : public testing::TestWithParam<MovedBy> {
+class MessageFailures : public ::testing::TestWithParam<MovedBy> {
  protected:
   std::vector<Ends> lanes_of(int workers, int lanes, std::chrono::milliseconds timeout, PostOffice::Censor censor = {}) const {
     return make_posting_lanes(workers, lanes, timeout, std::move(censor), {}, GetParam());
@@ -28,8 +29,8 @@ class MessageFailures : public testing::TestWithParam<MovedBy> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(ByThread, MessageFailures, testing::Values(MovedBy::kThread));
-INSTANTIATE_TEST_SUITE_P(ByCaller, MessageFailures, testing::Values(MovedBy::kCaller));
+INSTANTIATE_TEST_SUITE_P(ByThread, MessageFailures, ::testing::Values(MovedBy::kThread));
+INSTANTIATE_TEST_SUITE_P(ByCaller, MessageFailures, ::testing::Values(MovedBy::kCaller));
 
 PostOffice::Censor spoil(int from, int to, std::function<void(PostOffice::Letter&)> change) {
   return [=, done = false](int sender, int receiver, int channel, PostOffice::Letter& letter) mutable {
@@ -85,14 +86,15 @@ TEST_P(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
 }
 
 TEST_P(MessageFailures, SlownessIsNoFault) {
+  constexpr auto kDelay = testing::kSanitized ? 200ms : 50ms, kTimeout = 8 * kDelay;  // sanitizers let workers wait for a core
   std::atomic<int> letters = 0;
-  Ends group = group_of(3, 400ms, [&](int, int, int, PostOffice::Letter&) {
-    if (++letters % 4 == 0) std::this_thread::sleep_for(50ms);  // in all much more than the timeout
+  Ends group = group_of(3, kTimeout, [&](int, int, int, PostOffice::Letter&) {
+    if (++letters % 4 == 0) std::this_thread::sleep_for(kDelay);  // in all much more than the timeout
     return true;
   });
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t) { sum_of(communicator, 3 * kLarge); });
   EXPECT_EQ(errors, std::vector<std::string>(3));
-  EXPECT_GT(letters.load() * 50ms / 4, 400ms);
+  EXPECT_GT(letters.load() * kDelay / 4, kTimeout);
 }
 
 TEST_P(MessageFailures, AbandonWakesTheOthersAtOnce) {
