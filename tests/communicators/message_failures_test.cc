@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 constexpr auto kForever = 1h;  // a test that needs this timeout to pass never ends
+constexpr auto kMoment = testing::kSanitized ? 200ms : 50ms;  // sanitizers let workers wait for a core
 constexpr std::size_t kLarge = 300'000;  // floats: several segments around a ring
 
 class MessageFailures : public ::testing::TestWithParam<MovedBy> {
@@ -71,30 +72,30 @@ TEST_P(MessageFailures, DifferentRootsOfABroadcast) {
 }
 
 TEST_P(MessageFailures, LateWorkerIsNamedAndFailsAsWell) {
-  Ends group = group_of(3, 100ms);
+  Ends group = group_of(3, 2 * kMoment);
   const auto start = steady_clock::now();
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
     sum_of(communicator, 4);
-    if (rank == 0) std::this_thread::sleep_for(30ms);  // worker 2, who waits for worker 1 itself, is the first to lose patience
-    if (rank == 1) std::this_thread::sleep_for(800ms);
+    if (rank == 0) std::this_thread::sleep_for(kMoment);  // worker 2, who waits for worker 1 itself, is the first to lose patience
+    if (rank == 1) std::this_thread::sleep_for(16 * kMoment);
     sum_of(communicator, kLarge);
   });
   EXPECT_LT(steady_clock::now() - start, 30s);
   for (const std::string& error : errors) EXPECT_NE(error, "");
-  expect_mentions(errors[2], {"worker 1 sent nothing for 100 ms", "sum of 300000 float32"});
+  const std::string silence = "worker 1 sent nothing for " + std::to_string(2 * kMoment.count()) + " ms";
+  expect_mentions(errors[2], {silence.c_str(), "sum of 300000 float32"});
   expect_broken(group);
 }
 
 TEST_P(MessageFailures, SlownessIsNoFault) {
-  constexpr auto kDelay = testing::kSanitized ? 200ms : 50ms, kTimeout = 8 * kDelay;  // sanitizers let workers wait for a core
   std::atomic<int> letters = 0;
-  Ends group = group_of(3, kTimeout, [&](int, int, int, PostOffice::Letter&) {
-    if (++letters % 4 == 0) std::this_thread::sleep_for(kDelay);  // in all much more than the timeout
+  Ends group = group_of(3, 8 * kMoment, [&](int, int, int, PostOffice::Letter&) {
+    if (++letters % 4 == 0) std::this_thread::sleep_for(kMoment);  // in all much more than the timeout
     return true;
   });
   const auto errors = run_workers(group, [](Communicator& communicator, std::size_t) { sum_of(communicator, 3 * kLarge); });
   EXPECT_EQ(errors, std::vector<std::string>(3));
-  EXPECT_GT(letters.load() * kDelay / 4, kTimeout);
+  EXPECT_GT(letters.load() * kMoment / 4, 8 * kMoment);
 }
 
 TEST_P(MessageFailures, AbandonWakesTheOthersAtOnce) {
