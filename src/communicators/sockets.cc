@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -196,12 +197,14 @@ class SocketMessenger final : public Messenger {
   // what it does not need any more it drops, and its parent goes on.
   void send(int peer, int channel, std::span<const std::byte> head, std::span<const std::byte> rest, Token token) override {
     if (getpid() != process_) return finished_.push_back({token, 0, "these connections are the parent process's"});
+    const std::lock_guard lock(mutex_);
     Connection& connection = at(peer, channel);
     connection.send(head, rest, token);
     connection.flush(finished_);
   }
 
   void receive(int peer, int channel, std::span<std::byte> head, std::span<std::byte> rest, Token token) override {
+    const std::lock_guard lock(mutex_);
     if (peer != kAnyone) return at(peer, channel).receive(head, rest, token);
     notice_room_ = head;
     notice_token_ = token;
@@ -210,7 +213,9 @@ class SocketMessenger final : public Messenger {
 
   // Notices first, which say why a worker has left.
   void poll(std::vector<Finished>& finished) override {
-    look(std::chrono::microseconds(0));
+    const std::lock_guard lock(mutex_);
+    watch();
+    sleep(watched_, std::chrono::microseconds(0));
     const bool reads_notices = expects_notice_;
     if (reads_notices) read_notices();
     for (std::size_t i = 0; i < watched_.size(); ++i) {
@@ -223,11 +228,20 @@ class SocketMessenger final : public Messenger {
     finished_.clear();
   }
 
-  void nap(std::chrono::microseconds duration) override { look(duration); }
+  // Meanwhile another thread may leave.
+  void nap(std::chrono::microseconds duration) override {
+    std::unique_lock lock(mutex_);
+    watch();
+    std::vector<pollfd> watched = watched_;
+    lock.unlock();
+    sleep(watched, duration);
+  }
   std::optional<std::chrono::microseconds> light_nap() const override { return std::chrono::milliseconds(5); }
 
   bool can_forget() const override { return true; }
   void forget(int channel) override {
+    if (getpid() != process_) return;
+    const std::lock_guard lock(mutex_);
     for (int peer = 0; peer < world_size(); ++peer) at(peer, channel).forget();
   }
 
@@ -245,8 +259,8 @@ class SocketMessenger final : public Messenger {
     return channel == 0 ? its.messages : its.notices;
   }
 
-  // Sleeps until some connection can go on.
-  void look(std::chrono::microseconds longest) {
+  // The connections that something is expected of.
+  void watch() {
     watched_.clear();
     watching_.clear();
     for (Peer& peer : peers_)
@@ -257,10 +271,14 @@ class SocketMessenger final : public Messenger {
         watched_.push_back({connection->descriptor(), static_cast<short>(events), 0});
         watching_.push_back(connection);
       }
+  }
+
+  // Until one of them can go on.
+  static void sleep(std::vector<pollfd>& watched, std::chrono::microseconds longest) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
     const timespec most = {seconds.count(), std::chrono::nanoseconds(longest - seconds).count()};
-    if (ppoll(watched_.data(), watched_.size(), &most, nullptr) < 0)
-      for (pollfd& each : watched_) each.revents = 0;  // interrupted
+    if (ppoll(watched.data(), watched.size(), &most, nullptr) < 0)
+      for (pollfd& each : watched) each.revents = 0;  // interrupted
   }
 
   // The one that is expected goes to whichever worker has said something; that reads it to its end.
@@ -289,6 +307,7 @@ class SocketMessenger final : public Messenger {
 
   const int rank_;
   const pid_t process_ = getpid();
+  std::mutex mutex_;
   std::vector<Peer> peers_;
   std::vector<Finished> finished_;  // since the last poll()
   std::vector<pollfd> watched_;

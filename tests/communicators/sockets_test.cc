@@ -93,6 +93,21 @@ TEST(Sockets, AProcessThatEndsWithoutAWordIsNoticedAtOnce) {
   }
 }
 
+TEST(Sockets, AnotherThreadMayLeave) {
+  for (int trial = 0; trial < 20; ++trial) {
+    Ends group = make_socket_group(2, kForever);
+    std::thread leaving([&] {
+      std::this_thread::sleep_for(2ms);
+      group[0]->abandon();
+    });
+    const auto errors = run_workers(group, [](Communicator& communicator, std::size_t rank) {
+      if (rank == 0) sum_of(communicator, 100);  // the other one never comes
+    });
+    leaving.join();
+    expect_mentions(errors[0], {"has left the group"});
+  }
+}
+
 TEST(Sockets, ALateWorkerIsNamed) {
   const auto options = join_by_sockets(3, 100ms);
   Ends group = without_the_last(options);
