@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -21,20 +20,13 @@ _TURNS = 3
 _SPECS = {"sum": "none", "gather": "casq:bits=8,feedback=off,reduce=gather", "scatter, gather": "casq:bits=8,feedback=off,reduce=scatter"}
 
 
-def _seconds(repetitions: int, perform: Callable[[], None]) -> list[float]:
-    taken = []
-    for _ in range(repetitions):
-        begin = time.perf_counter()
-        perform()
-        taken.append(time.perf_counter() - begin)
-    return taken
-
-
 def _wire_seconds(reducer: _native.Reducer, gradient: torch.Tensor, communicator: GroupCommunicator) -> float:
     """Of one reduction's collectives alone."""
     reduction, seconds = reducer.reduce(to_dlpack(gradient), [0], 0, 1.0), 0.0
     while (collective := reduction.next()) is not None:
-        seconds += sum(_seconds(1, lambda: communicator.perform(collective)))
+        begin = time.perf_counter()
+        communicator.perform(collective)
+        seconds += time.perf_counter() - begin
     reduction.close()
     return seconds
 

@@ -118,6 +118,8 @@ def _work(job: dict) -> None:
     connections = connect(dist.group.WORLD, timedelta(seconds=600), [])
     by_gloo = round_seconds(dist.all_reduce)
     by_lanes = round_seconds(lambda numbers: connections.sum(numbers.numpy())) if connections else by_gloo
+    if connections:
+        connections.close()
     for spec in [_ALONE, *job["specs"]]:
         replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import struct
 import threading
 import time
 from datetime import timedelta
@@ -49,6 +50,22 @@ def check_the_same_means(spec, hosts):
 def test_they_carry_what_gloo_carries(spec, world_size, hosts):
     first, *others = pool(world_size).run(check_the_same_means, spec, hosts)
     assert all(torch.equal(first, other) for other in others)
+
+
+def check_uncompressed_buckets_of_a_device_go_by_the_models_group():
+    """Which is NCCL's, perhaps: lanes would take them through the host."""
+    model, taken = ddp(), []
+    with thinwire.torch.attach(model, "none", timeout=20) as attachment:
+        plainly = attachment._average_plainly
+        attachment._average_plainly = lambda bucket: taken.append(bucket.index()) or plainly(bucket)
+        for on_device in (False, True):
+            attachment._parameters.any_on_device = on_device
+            backward(model, batch(0, dist.get_rank()))
+            assert bool(taken) == on_device
+
+
+def test_uncompressed_buckets_of_a_device_go_by_the_models_group():
+    pool(2).run(check_uncompressed_buckets_of_a_device_go_by_the_models_group)
 
 
 def open_files():
@@ -174,9 +191,10 @@ def check_strangers_are_ignored():
     real = connections._join
 
     def join(opened, listener, *further):
-        strangers = [socket.create_connection(listener.getsockname()[:2]) for _ in range(2)]
+        strangers = [socket.create_connection(listener.getsockname()[:2]) for _ in range(3)]
         strangers[0].sendall(bytes(range(24)))
         strangers[1].sendall(b"hello")
+        strangers[2].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets the connection
         for stranger in strangers:
             stranger.close()
         return real(opened, listener, *further)

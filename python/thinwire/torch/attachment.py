@@ -73,7 +73,7 @@ class Attachment(Averager):
         buffer = bucket.buffer()
         if self._world_size == 1:
             return _done(buffer)
-        if self._sums_plainly and self._lanes.are_connected and not buffer.is_sparse:
+        if self._sums_plainly and self._lanes.are_connected and not buffer.is_sparse and not self._parameters.any_on_device:
             return self._send(bucket.index(), BucketJob(self._reducer, True, buffer, [], 1.0, looks=False))
         if self._sums_plainly or (self._auto is not None and self._auto.is_plain and self._auto.is_decided):
             return self._average_plainly(bucket)
@@ -165,8 +165,8 @@ class Attachment(Averager):
         """Continues from this worker's own state, or from its part of the state of all ranks: see Averager.load_state_dict().
 
         What travels in all-gather or all-to-all (CASQ, and QSGD by default) continues with the same bits. Floats that are
-        all-reduced ("none", "bf16", small parameters) do so with two workers; with more, the order in which the backend sums
-        them depends on their place in DDP's buckets, which DDP orders anew after a run's first step, so that the last bits of
+        all-reduced ("none", "bf16", small parameters) do so with two workers; with more, the order in which they are summed
+        depends on their place in DDP's buckets, which DDP orders anew after a run's first step, so that the last bits of
         the first step's sums may differ, as they do under plain DDP.
         """
         super().load_state_dict(state)

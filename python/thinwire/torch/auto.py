@@ -22,7 +22,7 @@ _WAYS = ("gather", "scatter")
 _SAFE = ("bf16", *(f"casq:{size},reduce={way}" for size in ("bits=4", "rate=1", "rate=0.5") for way in _WAYS))
 _FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("bits=2", "rate=0.25", "rate=0.1") for way in _WAYS))
 # By quality: what may be tried, and how much of a gradient's energy may be left in the residual. Of networks for images `casq:rate=0.5` leaves
-# 0.18 to 0.34, of language models 0.004 to 0.03, and both train to plain's accuracy within the noise of seeds (docs/rate.md). `casq:bits=2`
+# 0.18 to 0.34, of language models 0.004 to 0.03, and both train to within 0.3 points and 1 % of plain's accuracy (docs/rate.md). `casq:bits=2`
 # does not everywhere: a language model came 4.5 % behind, of which it left 0.28, where it leaves 0.21 of a network for images that bears it
 # (docs/auto.md). One step's sample does not tell these apart.
 _QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.3), (_FAST, 0.7)], strict=True))

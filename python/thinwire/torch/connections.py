@@ -11,7 +11,7 @@ import secrets
 import socket
 import struct
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -89,9 +89,14 @@ def _left(end: float) -> float:
 
 
 def _read(call: socket.socket, length: int) -> bytes:
+    """Zeros where whoever calls has less to say."""
     read = b""
     while len(read) < length:
-        if not (more := call.recv(length - len(read))):
+        try:
+            more = call.recv(length - len(read))
+        except ConnectionError:
+            more = b""
+        if not more:
             return bytes(length)
         read += more
     return read
@@ -116,12 +121,13 @@ def _own_address() -> tuple[socket.AddressFamily, str]:
         return socket.AF_INET, socket.inet_ntoa(entry[20:24])
     for place in filter(None, (_meeting_place(), socket.gethostname(), "127.0.0.1")):
         try:
-            (family, _, _, _, address), *_ = socket.getaddrinfo(place, 1, type=socket.SOCK_DGRAM)
-            with socket.socket(family, socket.SOCK_DGRAM) as outgoing:
+            found = socket.getaddrinfo(place, 1, type=socket.SOCK_DGRAM)
+        except (OSError, ValueError):  # no such name, or none at all
+            continue
+        for family, _, _, _, address in found:
+            with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as outgoing:
                 outgoing.connect(address)  # sends nothing
                 return family, outgoing.getsockname()[0]
-        except (OSError, ValueError):
-            continue
     raise OSError("this host has no network at all")
 
 

@@ -49,12 +49,11 @@ class LaneGroups:
             for name, members in group_members(self._hosts, dist.get_rank(self._group)).items():
                 ranks = [self._ranks[member] for member in members]
                 made.parts[name] = self._make_for_a_part(ranks, f"thinwire/{token}/{name}/{members[0]}")
-        if self._connects and self._backend_of_hosts() == "gloo" and len(self._ranks) > 1:
+        if self._connects and self._backend_for_host_memory() == "gloo" and len(self._ranks) > 1:
             made.connections = connect(self._group, self._timeout, self._hosts)
         return made
 
-    def _backend_of_hosts(self) -> str:
-        """Which moves what is in host memory."""
+    def _backend_for_host_memory(self) -> str:
         return dict(entry.split(":") for entry in self._backend.split(",") if ":" in entry).get("cpu", self._backend)
 
     def _make_for_a_part(self, ranks: list[int], name: str) -> dist.ProcessGroup:
