@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from datetime import timedelta
@@ -17,6 +18,7 @@ from thinwire.torch.group_communicator import GroupCommunicator
 from torch.utils.dlpack import to_dlpack
 
 _TURNS = 3
+_ELEMENTS = "100,10000,100000,1000000,6553600"
 _SPECS = {"sum": "none", "gather": "casq:bits=8,feedback=off,reduce=gather", "scatter, gather": "casq:bits=8,feedback=off,reduce=scatter"}
 
 
@@ -32,6 +34,9 @@ def _wire_seconds(reducer: _native.Reducer, gradient: torch.Tensor, communicator
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elements", default=_ELEMENTS, help=f"how large (default {_ELEMENTS})")
+    sizes = [int(elements) for elements in parser.parse_args().elements.split(",")]
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -41,7 +46,7 @@ def main() -> None:
     ways = {"connections": GroupCommunicator(dist.group.WORLD, connections=connections), "Gloo": GroupCommunicator(dist.group.WORLD)}
     if rank == 0:
         print(f"milliseconds, medians, {world_size} workers\n\n{'elements':>10}  {'collectives':16}" + "".join(f"{way:>13}" for way in ways))
-    for elements in (100, 10_000, 100_000, 1_000_000, 6_553_600):
+    for elements in sizes:
         for collectives, spec in _SPECS.items():
             seconds: dict[str, list[float]] = {way: [] for way in ways}
             for way in [way for _ in range(_TURNS) for way in ways]:

@@ -69,6 +69,16 @@ def test_timeline_says_how_much_codec_and_wire_overlap(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_collectives_by_both_ways():
+    done = subprocess.run(
+        [preloaded_python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bench.collectives", "--elements", "100,70000"],
+        cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.lstrip()[:1].isdigit()]
+    assert [(row[0], row[1]) for row in rows] == [(size, name) for size in ("100", "70,000") for name in ("sum", "gather", "scatter,")]
+    assert all(float(seconds) > 0 for row in rows for seconds in row[-2:])
+
+
 @pytest.mark.skipif(bool(why_no_namespaces()), reason=f"no namespaces: {why_no_namespaces()}")
 @pytest.mark.skipif(not mpi.is_built_into(mpi_path.TOOL), reason="no Open MPI here when this was built")
 def test_job_in_namespaces_counts_what_it_sends(tmp_path):

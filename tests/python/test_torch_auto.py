@@ -386,6 +386,8 @@ def check_link():
         prospects._senders = 4  # through one interface, where plain sums had it to themselves
         assert prospects._as_seen((1e5, 1e-3), 4) == pytest.approx((5e5, 1e-3))
         prospects._senders = 1
+        prospects._watched = [TimedStep(ready=[ReadyBucket(1.0, 1_000_000, []), ReadyBucket(3.0, 3_000_000, [])], computed=3.0, seconds=5.0)]
+        assert prospects._as_seen((1e6, 1e-3), 4) == pytest.approx((6e6, 1e-3))  # the last bucket had it to itself
         prospects._watched = [TimedStep(computed=1.0, seconds=2.0)] if rank else prospects._watched  # without buckets
         assert prospects._as_seen((1e6, 1e-3), 4) == pytest.approx((1e6, 1e-3))
 

@@ -67,7 +67,7 @@ def test_residuals_go_along_whatever_is_tried(hosts, changes):
 
 def check_rows(hosts):
     """By rows an embedding is cut elsewhere than between chunks: its residual, and that of what lies behind it, cannot stay where it is."""
-    model, alone = ddp(Words(vocabulary=30_000)), Words(vocabulary=30_000)
+    model, alone = ddp(Words()), Words()
     attachment, script = attached(model, BY_MEANS, hosts=hosts)
     got, sent = go(model, attachment, 50), go(alone, None, 50)
     assert attachment.spec == CASQ and attachment.rules == [("embedding.weight", f"s2:mode=exact/{CASQ}")]

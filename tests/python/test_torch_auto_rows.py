@@ -71,8 +71,8 @@ def test_of_embeddings_the_used_rows_travel(sparse):
 
 
 def check_rows_pay(sparse):
-    """By the model's own word, without a script: what is coded whole is a hundred times as long as all that is used."""
-    model = ddp(Words(vocabulary=200_000, sparse=sparse))
+    """By the model's own word, without a script: what is coded whole is some fifty times as long as all that is used."""
+    model = ddp(Words(vocabulary=50_000, sparse=sparse))
     with thinwire.torch.attach(model) as attachment:
         # 100 Mb/s, beside which moments in which the machine is busy are nothing.
         attachment._auto._prospects._as_seen = lambda probed, element_bytes: (12.5e6, 1e-3)

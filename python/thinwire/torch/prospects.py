@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import escape as glob_escape
+from statistics import median
 from typing import Any, Protocol
 
 import torch
@@ -20,7 +21,8 @@ from thinwire.torch.step_clock import TimedStep
 
 Link = tuple[float, float]  # bytes a second, seconds a round
 
-_EXCHANGES = 3  # of which the last one counts: the first trains clusters, behind it a lane's memory becomes one piece, and the second touches that
+_FIRST_EXCHANGES = 2  # do not count: one trains clusters, behind it a lane's memory becomes one piece, and the other touches that
+_COUNTED_EXCHANGES = 3  # the first one's errors, and the median of times, as workers that share cores interrupt each other
 _WORTH_ROUNDS = 0.9  # of a step: used rows take rounds of their own, which last longer than the model knows where workers share cores
 
 
@@ -176,25 +178,28 @@ class Prospects:
             return None
         values, parameters = sample.values, sample.parameters(self._parameters)
         reducer = self._make(spec, self.link, further_rules=further_rules, sample=parameters)
-        before: dict[str, Any] = {}
-        for _ in range(_EXCHANGES):
+        spent: list[dict[str, Any]] = []
+        for _ in range(_FIRST_EXCHANGES + _COUNTED_EXCHANGES):
             before = reducer.counters()
             indices = list(range(len(parameters.layout)))
             self._lanes.run(reducer.reduce(to_dlpack(values.clone()), indices, 0, loss_scale))
+            spent.append(sum_of([reducer.counters()], before))
+        counted = spent[_FIRST_EXCHANGES:]
+        times = {name: median(each[name] for each in counted) for name in ("encode_seconds", "decode_seconds")}
         own_elements = sum(count for _, count in reducer.parts)
-        return Exchanged(sum_of([reducer.counters()], before) | {"own_elements": own_elements}, len(values))
+        return Exchanged(counted[0] | times | {"own_elements": own_elements}, len(values))
 
     def _as_seen(self, probed: Link | None, element_bytes: int) -> Link:
-        """The link as a short probe has found it, None for a worker that compresses nothing, unless plain sums of the watched steps went faster,
-        from the first bucket to the step's end. On a device they go by other ways than lanes do. A ring of plain sums leaves a host by one
+        """The link as a short probe has found it, None for a worker that compresses nothing, unless plain sums of the watched steps went faster:
+        a bucket and those behind it, from when it was ready to the step's end. On a device they go by other ways than lanes do. A ring of plain sums leaves a host by one
         worker, at least."""
         sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
         fastest = 0.0
         for step in [] if self._parameters.any_on_device else self._watched:
             dense = [bucket for bucket in step.ready if not bucket.is_sparse]
-            if dense and step.seconds is not None:
-                sent = sent_of_element * sum(bucket.elements for bucket in dense)
-                fastest = max(fastest, sent / max(step.seconds - dense[0].seconds, 1e-9))
+            for first, bucket in enumerate(dense if step.seconds is not None else []):
+                sent = sent_of_element * sum(each.elements for each in dense[first:])
+                fastest = max(fastest, sent / max(step.seconds - bucket.seconds, 1e-9))
         seen = fastest / self._senders
         seen_byte, byte, round_ = self.agree([1 / seen if seen else math.inf, 1 / probed[0] if probed else 0.0, probed[1] if probed else 0.0])
         return 1 / min(seen_byte, byte), round_

@@ -10,8 +10,9 @@ PLAIN = "plain"  # all-reduce of DDP's buckets, as without a hook
 
 _SKIPPED = 3  # steps: in the first DDP orders its buckets anew, in the next it allocates them
 _WATCHED = 5
-_TRIED = 2  # of those that the model likes best
-_TURN = 4  # steps, of which the first, in which clusters are trained and memory is touched, does not count
+_TRIED = 3  # of those that the model likes best
+_FINALISTS = 2  # of these, that go on after the first round
+_TURNS = (3, 4)  # steps, in the first round and in others, of which the first, in which clusters are trained and memory is touched, does not count
 _ROUNDS = 3
 _SURELY = 0.75  # of all pairs of steps, one by a spec and a plain one: how often the former is the shorter
 _CLOSE = 0.85  # of plain's time: what does not win by more than that goes another round against it
@@ -123,7 +124,7 @@ class Search:
     def _end_tried(self, seconds: float | None) -> None:
         if self._step > 1:
             self._in_round[self.spec].append(seconds or 0.0)  # of as many steps on all workers
-        if self._step < _TURN:
+        if self._step < _TURNS[self._round > 0]:
             return
         if self._to_come:
             self._begin_turn(self._to_come)
@@ -137,7 +138,9 @@ class Search:
             self._taken.setdefault(spec, []).extend(taken)
         self.measured |= {spec: _typical(self._taken[spec]) for spec in self._contenders}
         least = min(self.measured[spec] for spec in self._contenders)
-        self._contenders = [spec for spec in self._contenders if self.measured[spec] <= _HOPELESS[self._round > 1] * least]
+        better = sorted((spec for spec in self._contenders if spec != PLAIN), key=self.measured.__getitem__)[:_FINALISTS]
+        hopeful = {spec for spec in (PLAIN, *better) if self.measured[spec] <= _HOPELESS[self._round > 1] * least}
+        self._contenders = [spec for spec in self._contenders if spec in hopeful]
         if len(self._contenders) > 1 and self._round < _ROUNDS:
             if self._round == 1 and PLAIN in self._contenders:
                 self._taken = {}  # plain's were a process's first steps, which may take longer: from now on all have turns
