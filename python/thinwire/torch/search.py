@@ -1,6 +1,7 @@
 """How ``auto`` finds the spec that makes steps shortest: what it does after which step. It knows no tensors and no network."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -15,10 +16,10 @@ _FINALISTS = 2  # of these, that go on after the first round
 _TURNS = (3, 4)  # steps, in the first round and in others, of which the first, in which clusters are trained and memory is touched, does not count
 _ROUNDS = 3
 _SURELY = 0.75  # of all pairs of steps, one by a spec and a plain one: how often the former is the shorter
-_CLOSE = 0.85  # of plain's time: what does not win by more than that goes another round against it
+_CLOSE = 0.85  # of plain's time: what does not win by more than that, or not surely, goes another round against it
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
 _HOPELESS = (1.6, 1.2)  # slower than the best by as much: after the first round, in which plain has no turn, and after others
-_WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, may win by noise alone, and is not worth an error
+_WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, or two where there was another, may win by noise alone
 _WINDOW_STEPS = 25
 _WINDOW_SECONDS = 2.0  # the workers compare figures once in a window, which should cost next to nothing
 _CHANGED = 1.3  # times as long, or as short
@@ -110,7 +111,7 @@ class Search:
             self.keep(PLAIN)
             return
         self.phase, self._round = Phase.TRY, 0
-        self._lost: set[str] = set()  # that were not faster than plain in a round in which both had a turn
+        self._lost: Counter[str] = Counter()  # rounds in which both had a turn, and plain was no slower
         self._begin_round(self._contenders[1:])  # plain has had its turn
 
     def _begin_round(self, specs: list[str]) -> None:
@@ -133,7 +134,7 @@ class Search:
         agreed = iter(self._agree([one for taken in self._in_round.values() for one in taken]))
         now = {spec: [one for _ in taken if (one := next(agreed)) > 0] for spec, taken in self._in_round.items()}
         if PLAIN in now:
-            self._lost |= {spec for spec in now if _typical(now[spec]) >= _typical(now[PLAIN]) and spec != PLAIN}
+            self._lost.update(spec for spec in now if _typical(now[spec]) >= _typical(now[PLAIN]) and spec != PLAIN)
         for spec, taken in now.items():
             self._taken.setdefault(spec, []).extend(taken)
         self.measured |= {spec: _typical(self._taken[spec]) for spec in self._contenders}
@@ -146,22 +147,18 @@ class Search:
                 self._taken = {}  # plain's were a process's first steps, which may take longer: from now on all have turns
             self._begin_round(self._contenders)
             return
-        winner = self._winner()
-        if self._round == _ROUNDS and winner != PLAIN and self.measured[winner] > _CLOSE * self.measured[PLAIN]:
+        winner = min(self._contenders, key=self.measured.__getitem__)
+        is_worthwhile = self.measured[winner] <= _WORTHWHILE * self.measured[PLAIN]
+        if self._round == _ROUNDS and is_worthwhile and not (self.measured[winner] <= _CLOSE * self.measured[PLAIN] and self._is_surely_faster(winner)):
             self._contenders = [PLAIN, winner]
             self._begin_round(self._contenders)
             return
-        self.keep(winner)
-
-    def _winner(self) -> str:
-        enough = _WORTHWHILE * self.measured[PLAIN]
-        winners = [spec for spec in self._contenders if spec not in self._lost and self.measured[spec] <= enough and self._is_surely_faster(spec)]
-        return min(winners, key=self.measured.__getitem__, default=PLAIN)
+        self.keep(winner if is_worthwhile and self._is_surely_faster(winner) else PLAIN)
 
     def _is_surely_faster(self, spec: str) -> bool:
         """Than plain: where workers share cores one step may take twice as long as the next."""
         pairs = [one < other for one in self._taken[spec] for other in self._taken[PLAIN]]
-        return sum(pairs) >= _SURELY * len(pairs)
+        return self._lost[spec] <= max(0, self._round - _ROUNDS) and sum(pairs) >= _SURELY * len(pairs)
 
     def keep(self, spec: str) -> None:
         """Until steps change. Also for what was decided in an earlier run."""
