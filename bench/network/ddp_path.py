@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from bench.network import workers
 from bench.training.network import Namespaces
 
-_ROUNDS = 50
 _ALONE = "(no exchange)"  # the backward pass itself, in which DDP copies gradients into buckets: every other row contains it
 
 
@@ -55,8 +52,8 @@ def _work(job: dict) -> None:
     import torch.distributed as dist
     from torch import nn
 
+    from bench.training import probes
     from bench.training.replica import Replica
-    from thinwire.torch.connections import connect
 
     class HandOver(torch.autograd.Function):
         """Zero, with a gradient that is given."""
@@ -94,32 +91,14 @@ def _work(job: dict) -> None:
     def wire_bytes() -> int:
         return int(Path(f"/sys/class/net/{job['interface']}/statistics/tx_bytes").read_text())
 
-    def processor_seconds() -> float:
-        """Of all cores of this machine, whatever they were at."""
-        user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
-        return (user + nice + system + interrupts + soft_interrupts) / os.sysconf("SC_CLK_TCK")
-
     def slowest(seconds: float) -> float:
         value = torch.tensor([seconds], dtype=torch.float64)
         dist.all_reduce(value, op=dist.ReduceOp.MAX)
         return value.item()
 
-    def round_seconds(collective: Callable[[torch.Tensor], object]) -> float:
-        """Of one that moves next to nothing."""
-        seconds = []
-        for _ in range(_ROUNDS):
-            begin = time.perf_counter()
-            collective(torch.zeros(1))
-            seconds.append(time.perf_counter() - begin)
-        return statistics.median(seconds)
-
     dist.init_process_group("gloo", timeout=timedelta(seconds=600))
     torch.set_num_threads(1)
-    connections = connect(dist.group.WORLD, timedelta(seconds=600), [])
-    by_gloo = round_seconds(dist.all_reduce)
-    by_lanes = round_seconds(lambda numbers: connections.sum(numbers.numpy())) if connections else by_gloo
-    if connections:
-        connections.close()
+    by_gloo, by_lanes = probes.backend_round_seconds(), probes.lane_round_seconds()
     for spec in [_ALONE, *job["specs"]]:
         replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
 
@@ -136,9 +115,9 @@ def _work(job: dict) -> None:
         for _ in range(replica.warm_up_steps):
             step()
         done = replica.warm_up_steps
-        sent, on_wire, busy = replica.costs(done).bytes_sent, wire_bytes(), processor_seconds()
+        sent, on_wire, busy = replica.costs(done).bytes_sent, wire_bytes(), probes.processor_seconds()
         seconds = [step() for _ in range(job["repetitions"])]
-        busy = (processor_seconds() - busy) / (job["repetitions"] * dist.get_world_size())
+        busy = (probes.processor_seconds() - busy) / (job["repetitions"] * dist.get_world_size())
         row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
                "lanes": replica.lanes, "round_seconds": by_lanes if replica.lanes else by_gloo, "processor_seconds": busy,  # a worker's, if it has its share of what the machine did
                "traffic_bytes": 0 if spec == _ALONE else (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],

@@ -1,12 +1,16 @@
-"""Measurements before training: the link, a bare all-reduce, and a step's compute."""
+"""Measurements before training: the link, its rounds, a bare all-reduce, and a step's compute."""
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,6 +21,7 @@ from bench.training.trainer import Trainer
 _LINK_SECONDS = 0.8
 _LINK_WARM_UP_SECONDS = 0.2  # bursts and slow start are not the link's rate
 _CHUNK_BYTES = 1 << 18
+_ROUNDS = 50
 _STEPS, _WARM_UP_STEPS = 8, 3
 
 
@@ -62,16 +67,53 @@ def _receive(server: socket.socket) -> float:
     return received * 8 / max(counted_to - counted_from, 1e-9)
 
 
-def all_reduce_seconds(elements: int, repeats: int) -> float:
-    """Median seconds of an all-reduce of `elements` float32 that nothing else disturbs."""
-    values = torch.zeros(elements)
+def backend_round_seconds() -> float:
+    """Of a collective that moves next to nothing, by the process group's backend."""
+    return _round_seconds(dist.all_reduce)
+
+
+def lane_round_seconds() -> float:
+    """The same by what thinwire's lanes go by: connections of their own, or the backend."""
+    from thinwire.torch.connections import connect
+    connections = connect(dist.group.WORLD, timedelta(seconds=600), [])
+    if connections is None:
+        return backend_round_seconds()
+    seconds = _round_seconds(lambda numbers: connections.sum(numbers.numpy()))
+    connections.close()
+    return seconds
+
+
+def _round_seconds(collective: Callable[[torch.Tensor], object]) -> float:
     seconds = []
-    for _ in range(repeats + 1):
+    for _ in range(_ROUNDS):
+        begin = time.perf_counter()
+        collective(torch.zeros(1))
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def processor_seconds() -> float:
+    """Of all cores of this machine until now, whatever they were at."""
+    user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    return (user + nice + system + interrupts + soft_interrupts) / os.sysconf("SC_CLK_TCK")
+
+
+def all_reduce_seconds(elements: int, repeats: int) -> tuple[float, float]:
+    """Of an all-reduce of `elements` float32 that nothing else disturbs: the median, and what a worker has of the processor, if that is its
+    share of what the machine does."""
+    values = torch.zeros(elements)
+    dist.all_reduce(values)
+    dist.barrier()
+    busy = processor_seconds()
+    seconds = []
+    for _ in range(repeats):
         dist.barrier()
         begin = time.perf_counter()
         dist.all_reduce(values)
         seconds.append(time.perf_counter() - begin)
-    return mean_over_workers(statistics.median(seconds[1:]))
+    dist.barrier()
+    busy = (processor_seconds() - busy) / (repeats * dist.get_world_size())
+    return mean_over_workers(statistics.median(seconds)), mean_over_workers(busy)
 
 
 def mean_over_workers(value: float) -> float:

@@ -45,14 +45,20 @@ class Worker:
 
     def probe(self) -> None:
         """Measures the network, and reports `network`."""
-        elements = count_parameters(self.trainer.make_model(0))
+        model = self.trainer.make_model(0)
+        elements = count_parameters(model)
         rate = probes.link_rate(self.place.rank, self.place.addresses)
-        limit = ring_bytes(self.settings.workers, 4 * elements) * 8 / rate
-        seconds = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
+        sent = ring_bytes(self.settings.workers, 4 * elements)
+        limit = sent * 8 / rate
+        seconds, busy = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
+        by_backend = probes.backend_round_seconds()
+        by_lanes = probes.lane_round_seconds() if any(map(specs.needs_thinwire, self.settings.compressors)) else None
         steps = self.trainer.order(0).steps(self.settings.epochs)
         self.emit("network", payload_bits_per_second=rate, elements=elements, steps=steps,
                   all_reduce_seconds=seconds, all_reduce_limit_seconds=limit,
-                  all_reduce_over_limit=seconds / limit if limit else None)
+                  all_reduce_over_limit=seconds / limit if limit else None,
+                  sending_seconds_per_byte=busy / sent if sent else None, backend_round_seconds=by_backend, round_seconds=by_lanes,
+                  parameters=[{"name": name, "shape": list(parameter.shape)} for name, parameter in model.named_parameters()])
 
     def run(self, seed: int, spec: str) -> None:
         """Trains one configuration, and reports `progress` and `trained`."""
@@ -61,12 +67,13 @@ class Worker:
         replica = self.trainer.replica(spec, seed)
         accounts: list[Costs] = []
         course = self.trainer.train(seed, replica, self._watch(seed, spec, replica, accounts))
+        lanes = replica.lanes
         replica.close()
         everyone = [None] * self.settings.workers if self.place.rank == 0 else None
         dist.gather_object((course, accounts), everyone)
         if everyone:
             courses, costs = zip(*everyone)
-            self.emit("trained", seed=seed, compressor=spec, task=self.settings.task,
+            self.emit("trained", seed=seed, compressor=spec, task=self.settings.task, lanes=lanes,
                       **_merge(courses, costs, replica.warm_up_steps), **split)
 
     def _watch(self, seed: int, spec: str, replica: Replica, accounts: list[Costs]):

@@ -182,7 +182,7 @@ std::vector<std::tuple<std::uint64_t, std::uint64_t>> parts_of(const Reducer& re
 // (ready, encode, decode, rounds, bytes)
 using BucketRow = std::tuple<double, double, double, double, double>;
 
-double predict(double compute_seconds, double hidden, int lanes, const std::tuple<double, double>& link,
+double predict(double compute_seconds, double hidden, double sending_seconds, int lanes, const std::tuple<double, double>& link,
                const std::vector<BucketRow>& rows) {
   if (lanes < 1) throw ArgumentError("lanes = " + std::to_string(lanes) + "; allowed: 1 or more");
   const auto [bytes_per_second, round_seconds] = link;
@@ -195,7 +195,7 @@ double predict(double compute_seconds, double hidden, int lanes, const std::tupl
                        .decode_seconds = decode,
                        .rounds = static_cast<int>(rounds),
                        .bytes = bytes});
-  const StepCost step = {.compute_seconds = compute_seconds, .hidden = hidden, .lanes = lanes,
+  const StepCost step = {.compute_seconds = compute_seconds, .hidden = hidden, .sending_seconds = sending_seconds, .lanes = lanes,
                          .link = {.bytes_per_second = bytes_per_second, .round_seconds = round_seconds}};
   return predict_step(step, buckets).seconds;
 }
@@ -251,10 +251,10 @@ void bind_reducer(nb::module_& module) {
   module.def("is_small", [](std::vector<std::int64_t> shape) { return is_small({"", std::move(shape)}); }, nb::arg("shape"),
              "Whether a parameter of this shape is not worth compressing, and travels as it is unless a rule says otherwise.");
 
-  module.def("predict_step", &predict, nb::kw_only(), nb::arg("compute_seconds"), nb::arg("hidden"), nb::arg("lanes"), nb::arg("link"),
-             nb::arg("buckets"),
+  module.def("predict_step", &predict, nb::kw_only(), nb::arg("compute_seconds"), nb::arg("hidden"), nb::arg("sending_seconds"),
+             nb::arg("lanes"), nb::arg("link"), nb::arg("buckets"),
              "Seconds of a step whose buckets, tuples (ready, encode, decode, rounds, bytes), travel over a link (bytes a second, "
-             "seconds a round).");
+             "seconds a round); sending_seconds: of the processor, a byte.");
 
   module.attr("MOST_THREADS") = kMostThreads;
   nb::class_<Reducer>(module, "Reducer", "Averages gradients over all workers; one on each.")

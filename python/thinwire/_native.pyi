@@ -24,6 +24,7 @@ def predict_step(
     *,
     compute_seconds: float,
     hidden: float,
+    sending_seconds: float,
     lanes: int,
     link: tuple[float, float],
     buckets: list[tuple[float, float, float, float, float]],

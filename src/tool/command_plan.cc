@@ -13,6 +13,7 @@
 #include "thinwire/errors.h"
 #include "thinwire/reducer.h"
 #include "tool/commands.h"
+#include "tool/layout_json.h"
 #include "tool/measured_plan.h"
 #include "tool/planning.h"
 #include "tool/table.h"
@@ -25,6 +26,7 @@ using nlohmann::ordered_json;
 
 struct Options : PlanOptions {
   std::optional<std::string> html;
+  std::optional<std::string> layout_file;
   std::optional<std::string> measured;
   bool json = false;
 };
@@ -160,10 +162,10 @@ void print_for_people(const Compared& compared) {
             << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers.\n";
   for (const auto& [path, seconds] : compared.sending_seconds)
     std::cout << "Through " << path << " a byte takes " << number_text(1e9 * seconds) << " ns of the processor.\n";
-  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out: PyTorch's own hooks, no link, or one level where workers share it.\n";
+  if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out: PyTorch's own hooks, no link, one level where workers share it, rules.\n";
 }
 
-void run_plan(const Options& options) {
+void run_plan(Options options) {
   const bool shows_progress = isatty(STDERR_FILENO) != 0;
   const std::string clear = "\r\x1b[K";
   const auto tell = [&](const std::string& spec) {
@@ -175,6 +177,10 @@ void run_plan(const Options& options) {
     return options.json ? print_json(compared) : print_for_people(compared);
   }
   if (options.link.bytes_per_second == 0) throw ArgumentError("--link is required, unless --measured names a file");
+  if (options.layout_file) {
+    options.layout = read_layout(*options.layout_file, std::nullopt);
+    if (options.layout->elements() == 0) throw Error(*options.layout_file + ": has no elements to average");
+  }
   const Plan plan = make_plan(options, tell);
   if (shows_progress) std::cerr << clear << std::flush;
   if (options.html) write_text(*options.html, plan_page(plan, options));
@@ -225,7 +231,7 @@ Command add_plan(CLI::App& tool) {
   app->add_option("--elements", options->elements, "Parameters of the model; default 25,600,000")
       ->type_name("N")
       ->check(whole_number(1, 10'000'000'000));
-  app->add_option("--layout", options->layout, "The parameters, as JSON (see `thinwire exchange --help`)")
+  app->add_option("--layout", options->layout_file, "The parameters, as JSON (see `thinwire exchange --help`)")
       ->type_name("FILE")
       ->excludes("--elements");
   app->add_option("--compute", options->compute_seconds, "Of a step without averaging; default 0, where gradients lie there")
@@ -248,7 +254,7 @@ Command add_plan(CLI::App& tool) {
       ->check(whole_number(1, kMostPlanned));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
   app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
-  app->add_option("--measured", options->measured, "Predict what bench.network measured instead: a network.json")
+  app->add_option("--measured", options->measured, "Predict what bench.network or ./run measured instead: network.json, results.json")
       ->type_name("FILE")
       ->excludes("--link");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
@@ -277,7 +283,8 @@ Examples:
   thinwire plan --link 100mbit --layout model.json --workers 8 --compressor casq:bits=2 --json
   thinwire plan --link 10gbit --latency 50us --threads 4 --hidden 0 --compute 0.1
   thinwire plan --link 1gbit --hosts 4x8 --compute 0.15 --html plan.html
-  thinwire plan --measured out/network/network.json)");
+  thinwire plan --measured out/network/network.json
+  thinwire plan --measured out/results.json)");
   return {app, [options] { run_plan(*options); }};
 }
 

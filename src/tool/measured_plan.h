@@ -1,4 +1,4 @@
-// Predictions beside what `bench.network` measured.
+// Predictions beside what `bench.network` and ./run measured.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ struct Compared {
   double worst_off() const;
 };
 
-// `path`: a network.json. Its workers were on one machine, which `options.cores` says how many cores it has, else this one's. What sending takes of the
-// processor is, unless `options` says it, what the longest plain sum of the same path says on the fastest link, what DDP does itself left out: where its bytes
-// take the link less than half of its time, all cores for all of it; else what it had of the processor; where neither is known, as measured here. Throws
+// `path`: a network.json or a results.json. Its workers were on one machine, which `given.cores` says how many cores it has, else this one's. What sending takes of the
+// processor is, unless `given` says it, what the file tells: bench.network's longest plain sum of the same path on the fastest link, what DDP does itself left out (where
+// its bytes take the link less than half of its time, all cores for all of it; else what it had of the processor), or ./run's all-reduce before it trains; where that is not known, as measured here. Throws
 // Error for a file that cannot be read or is none of that kind. predicting: is told of each row before its codec is measured.
-Compared compare_with_measured(const std::string& path, const PlanOptions& options, const std::function<void(const std::string& spec)>& predicting);
+Compared compare_with_measured(const std::string& path, PlanOptions given, const std::function<void(const std::string& spec)>& predicting);
 
 }  // namespace thinwire::tool

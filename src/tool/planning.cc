@@ -6,10 +6,8 @@
 #include <limits>
 #include <thread>
 
-#include "thinwire/errors.h"
 #include "thinwire/registry.h"
 #include "tool/bucket_costs.h"
-#include "tool/layout_json.h"
 #include "tool/sending_cost.h"
 #include "tool/table.h"
 
@@ -138,8 +136,7 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
   plan.step = step_of(options, plan.sending_seconds);
   plan.codec_crowding = options.crowding(options.threads);
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);
-  const Layout layout = options.layout ? read_layout(*options.layout, std::nullopt) : even_layout(options.elements, sizes);
-  if (layout.elements() == 0) throw Error(*options.layout + ": has no elements to average");
+  const Layout layout = options.layout ? *options.layout : even_layout(options.elements, sizes);
   plan.elements = layout.elements();
   const std::vector<std::string> specs = specs_of(options);
   const Buckets buckets = ddp_buckets(layout, sizes);

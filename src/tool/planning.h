@@ -21,8 +21,8 @@ struct PlanOptions {
   Link link{.bytes_per_second = 0, .round_seconds = 200e-6};
   int workers = 4;
   int per_host = 1;  // of them, that share a host's link; then all but kPlainSpec goes on two levels
-  std::optional<std::string> layout;  // file
-  std::uint64_t elements = 25'600'000;
+  std::optional<Layout> layout;
+  std::uint64_t elements = 25'600'000;  // where there is none
   double compute_seconds = 0;
   double forward_share = 1.0 / 3;  // of it, before the first gradient
   std::optional<double> bucket_mb;

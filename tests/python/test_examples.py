@@ -81,15 +81,16 @@ def test_a_training_goes_on_with_the_workers_that_are_left(tmp_path):
         free.bind(("localhost", 0))
         endpoint = f"localhost:{free.getsockname()[1]}"
 
-    def machine(workers, conf, *options):
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", workers, "--max-restarts", 3,
+    def machine(python, workers, conf, *options):
+        command = [python, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", workers, "--max-restarts", 3,
                    "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "test",
                    "--rdzv-conf", f"{conf},last_call_timeout=10,keep_alive_interval=1",
                    ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, *options]  # fmt: skip
         environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         return subprocess.Popen([*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    first, second = machine(2, "is_host=1"), machine(1, "is_host=0", "--lose-this-machine-at", 25)
+    first = machine(preloaded_python(), 2, "is_host=1")
+    second = machine(sys.executable, 1, "is_host=0", "--lose-this-machine-at", 25)  # by a worker, which kills its parent
     try:
         said, _ = first.communicate(timeout=LIMIT)
         assert second.wait(timeout=60) == -signal.SIGKILL, second.stdout.read()

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from preloaded_python import preloaded_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -23,7 +24,7 @@ def test_workers_have_gradients_of_their_own():
 
 
 def test_the_command():
-    command = [sys.executable, "-m", "bench.rate_sequences", "--steps", "20", "--workers", "2", "--rates", "1", "--gradients", "cnn", "--json"]
+    command = [preloaded_python(), "-m", "bench.rate_sequences", "--steps", "20", "--workers", "2", "--rates", "1", "--gradients", "cnn", "--json"]
     rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)["rows"]
     assert [row["compressor"] for row in rows] == ["casq:rate=1,reduce=gather", "casq:rate=1,reduce=scatter"]
     gather = rows[0]

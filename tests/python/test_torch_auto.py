@@ -396,6 +396,33 @@ def test_plain_sums_show_what_a_probe_has_not():
     pool(2).run(check_link)
 
 
+def check_computation():
+    """Is shorter by what plain sums beside it had of the processor: as much, by the byte, as those behind it."""
+    model = ddp(wide())
+    with thinwire.torch.attach(model) as attachment:
+        run(model, attachment, 6)
+        watched = attachment._auto._prospects._watched
+        assert len(watched) >= 2 and all(0 <= step.processor_waiting < 1 and 0 < step.processor for step in watched)
+        prospects = attachment._auto._prospects
+        prospects._cores, prospects._threads, prospects.link = 0.5, 1, (1e9, 1e-3)
+        step = TimedStep(ready=[ReadyBucket(1.0, 1_000_000, [0]), ReadyBucket(2.0, 3_000_000, [1])], computed=2.0, processor=1.0, processor_waiting=0.3)
+
+        def found(**changes):
+            prospects._watched = [dataclasses.replace(step, **changes)]
+            return prospects._computation(4)
+
+        assert (found().seconds, found().hidden, [bucket.seconds for bucket in found().ready]) == (pytest.approx(1.8), 0, pytest.approx([0.9, 1.8]))
+        assert found(processor=0.5).seconds == pytest.approx(1.85) and found(processor=0.5).hidden == 0.25  # the core was idle for a while
+        assert found(processor_waiting=9.0).seconds == 1.0
+        assert found(ready=step.ready[1:]).seconds == 2.0  # nothing was on its way
+        prospects.link = (2e6, 1e-3)  # in a second 2 of 16 MB
+        assert found().seconds == pytest.approx(2 - 0.3 * 2 / 14 / 0.5)
+
+
+def test_plain_sums_beside_a_computation_delay_it():
+    pool(2).run(check_computation)
+
+
 def check_refusals():
     model = ddp(wide())
     for spec, said in [("auto:quality=best", "lossless, safe, fast"), ("auto:fast", "quality="), ("auto:bits=2", "allowed")]:

@@ -7,6 +7,7 @@ a bucket goes to the same lane on every worker, and a lane finishes it before it
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -150,12 +151,16 @@ class Lane:
             with self._copies.on_device(job.bucket):
                 job.sparse.take_mean()
 
-    def run(self, reduction: _native.Reduction) -> None:
-        """In the caller's thread."""
+    def run(self, reduction: _native.Reduction, clock: Callable[[], float] = lambda: 0.0) -> float:
+        """In the caller's thread. Returns what its collectives took by the clock."""
+        taken = 0.0
         with closing(reduction):
             while (collective := reduction.next()) is not None:
                 self._failure.check()
+                begin = clock()
                 self._perform(collective.kind, lambda: self._communicator.perform(collective))
+                taken += clock() - begin
+        return taken
 
     def greatest(self, values: torch.Tensor) -> None:
         """In the caller's thread."""
@@ -225,9 +230,10 @@ class Lanes:
         """Of the first lane; None after a failure."""
         return self._lanes[0].group
 
-    def run(self, reduction: _native.Reduction) -> None:
-        """In the first lane, but in the caller's thread; on all workers, before the first bucket."""
-        self._lanes[0].run(reduction)
+    def run(self, reduction: _native.Reduction) -> float:
+        """In the first lane, but in the caller's thread; on all workers, before the first bucket. Returns what its collectives had of the
+        processor, in seconds of all the process's threads."""
+        return self._lanes[0].run(reduction, time.process_time)
 
     def greatest(self, numbers: list[float]) -> list[float]:
         """Of all workers' numbers, one by one, as float32; infinities too, but no NaN. As run(), when no bucket is on its way."""

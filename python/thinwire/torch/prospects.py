@@ -17,12 +17,13 @@ from thinwire.torch.lanes import Lanes, is_finite
 from thinwire.torch.model_parameters import TravellingParameters
 from thinwire.torch.samples import Sample, UsedRows, gradients_in
 from thinwire.torch.search import Prospect
-from thinwire.torch.step_clock import TimedStep
+from thinwire.torch.step_clock import ReadyBucket, TimedStep
 
 Link = tuple[float, float]  # bytes a second, seconds a round
 
 _FIRST_EXCHANGES = 2  # do not count: one trains clusters, behind it a lane's memory becomes one piece, and the other touches that
 _COUNTED_EXCHANGES = 3  # the first one's errors, and the median of times, as workers that share cores interrupt each other
+_LEAST_COMPUTED = 0.5  # of the time that a computation took beside plain sums
 _WORTH_ROUNDS = 0.9  # of a step: used rows take rounds of their own, which last longer than the model knows where workers share cores
 
 
@@ -43,8 +44,18 @@ class MakeReducer(Protocol):
 class Exchanged:
     """What an exchange of a sample has taken."""
 
-    spent: dict[str, Any]  # counters, and own_elements: of those that this worker has compressed, where workers share hosts a part
+    # Counters, and sending_processor_seconds, those of collectives, and own_elements, of those that this worker has compressed, where workers share hosts a part.
+    spent: dict[str, Any]
     elements: int
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Of a step in which no gradients are on their way."""
+
+    seconds: float
+    ready: list[ReadyBucket]
+    hidden: float  # share of other work that does not delay it
 
 
 class Prospects:
@@ -147,14 +158,16 @@ class Prospects:
         if not len(whole) and not len(in_rows):
             return []  # nothing that would be compressed
         self._lanes.run(plain.measure_link(0))
-        self.link = self._as_seen(plain.link, (whole if len(whole) else in_rows).values.element_size())
+        element_bytes = (whole if len(whole) else in_rows).values.element_size()
+        self.link = self._as_seen(plain.link, element_bytes)
+        computation = self._computation(element_bytes)
         found: list[Prospect] = []
         for spec in dict.fromkeys((*self._specs, "none") if len(in_rows) else self._specs):
             coded = self._exchanged(spec, whole, loss_scale)
             if coded is not None and spec in self._specs:
-                found.append(self._priced(spec, coded))
+                found.append(self._priced(spec, computation, coded))
             if len(in_rows):
-                found.append(self._priced(spec, coded, self._exchanged(spec, in_rows, loss_scale, self._rules_for_rows(spec))))
+                found.append(self._priced(spec, computation, coded, self._exchanged(spec, in_rows, loss_scale, self._rules_for_rows(spec))))
         said = iter(self.agree([number for one in found for number in (one.seconds, one.error, one.bits, one.lanes)]))
         agreed = [replace(one, seconds=next(said), error=next(said), bits=next(said), lanes=int(next(said))) for one in found]
         best: dict[str, Prospect] = {}  # of each spec's ways
@@ -179,35 +192,57 @@ class Prospects:
         values, parameters = sample.values, sample.parameters(self._parameters)
         reducer = self._make(spec, self.link, further_rules=further_rules, sample=parameters)
         spent: list[dict[str, Any]] = []
+        sending: list[float] = []
         for _ in range(_FIRST_EXCHANGES + _COUNTED_EXCHANGES):
             before = reducer.counters()
             indices = list(range(len(parameters.layout)))
-            self._lanes.run(reducer.reduce(to_dlpack(values.clone()), indices, 0, loss_scale))
+            sending.append(self._lanes.run(reducer.reduce(to_dlpack(values.clone()), indices, 0, loss_scale)))
             spent.append(sum_of([reducer.counters()], before))
         counted = spent[_FIRST_EXCHANGES:]
         times = {name: median(each[name] for each in counted) for name in ("encode_seconds", "decode_seconds")}
         own_elements = sum(count for _, count in reducer.parts)
-        return Exchanged(counted[0] | times | {"own_elements": own_elements}, len(values))
+        others = {"own_elements": own_elements, "sending_processor_seconds": median(sending[_FIRST_EXCHANGES:])}
+        return Exchanged(counted[0] | times | others, len(values))
 
     def _as_seen(self, probed: Link | None, element_bytes: int) -> Link:
         """The link as a short probe has found it, None for a worker that compresses nothing, unless plain sums of the watched steps went faster:
         a bucket and those behind it, from when it was ready to the step's end. On a device they go by other ways than lanes do. A ring of plain sums leaves a host by one
         worker, at least."""
-        sent_of_element = 2 * (self._world_size - 1) / self._world_size * element_bytes
         fastest = 0.0
         for step in [] if self._parameters.any_on_device else self._watched:
             dense = [bucket for bucket in step.ready if not bucket.is_sparse]
             for first, bucket in enumerate(dense if step.seconds is not None else []):
-                sent = sent_of_element * sum(each.elements for each in dense[first:])
+                sent = self._sent_in_ring(dense[first:], element_bytes)
                 fastest = max(fastest, sent / max(step.seconds - bucket.seconds, 1e-9))
         seen = fastest / self._senders
         seen_byte, byte, round_ = self.agree([1 / seen if seen else math.inf, 1 / probed[0] if probed else 0.0, probed[1] if probed else 0.0])
         return 1 / min(seen_byte, byte), round_
 
-    def _priced(self, spec: str, whole: Exchanged | None, in_rows: Exchanged | None = None) -> Prospect:
+    def _sent_in_ring(self, buckets: list[ReadyBucket], element_bytes: int) -> float:
+        """Bytes, by a worker, of plain sums."""
+        return 2 * (self._world_size - 1) / self._world_size * element_bytes * sum(bucket.elements for bucket in buckets)
+
+    def _computation(self, element_bytes: int) -> Computation:
+        """Of a watched step: plain sums that were on their way meanwhile have had of the processor what those behind its computation had, by the
+        byte, and for as long it stood still where it wants all cores."""
+        assert self.link is not None
+        watched = sorted(self._watched, key=lambda step: step.computed)[len(self._watched) // 2]
+        idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
+        hidden = min(1.0, idle / self._threads)
+        dense = [bucket for bucket in watched.ready if not bucket.is_sparse]
+        stood = 0.0
+        if len(dense) > 1 and not self._parameters.any_on_device:
+            everything = self._sent_in_ring(dense, element_bytes)
+            could_go = self._senders * self.link[0] * max(0.0, watched.computed - dense[0].seconds)
+            beside = min(could_go, self._sent_in_ring(dense[:-1], element_bytes))
+            stood = (1 - hidden) * watched.processor_waiting * beside / (everything - beside) / self._cores
+        pace = max(_LEAST_COMPUTED, 1 - stood / max(watched.computed, 1e-9))
+        ready = [bucket._replace(seconds=pace * min(bucket.seconds, watched.computed)) for bucket in watched.ready]
+        return Computation(pace * watched.computed, ready, hidden)
+
+    def _priced(self, spec: str, computation: Computation, whole: Exchanged | None, in_rows: Exchanged | None = None) -> Prospect:
         """By what gradients that are coded whole have taken, and those of which only used rows travel; of these, if they are None, as much
         as of the others."""
-        watched = sorted(self._watched, key=lambda step: step.computed)[len(self._watched) // 2]
         link = self.link
         assert link is not None and self._lanes is not None
         apart = {self._parameters.names.index(name) for name in self.used_rows} if in_rows is not None else set()
@@ -221,26 +256,28 @@ class Prospects:
                     total += part.spent[counter] * (1 if each else elements / part.elements)
             return total
 
-        everything = [index for bucket in watched.ready for index in bucket.parameters]
-        idle = max(0.0, self._cores - watched.processor / max(watched.computed, 1e-9))
+        everything = [index for bucket in computation.ready for index in bucket.parameters]
         codec = spent("encode_seconds", everything) + spent("decode_seconds", everything)
         traffic = spent("traffic_bytes", everything)
-        lanes = _native.choose_lanes(codec, traffic / link[0], buckets=max(1, len(watched.ready)), most=len(self._lanes))
+        lanes = _native.choose_lanes(codec, traffic / link[0], buckets=max(1, len(computation.ready)), most=len(self._lanes))
         lanes = max(lanes, self._fewest_lanes)
+        # As long as codecs, whose time was measured while all workers were at it.
+        sending = spent("sending_processor_seconds", everything) / min(1.0, self._cores)
         seconds = _native.predict_step(
-            compute_seconds=watched.computed,
-            hidden=min(1.0, idle / self._threads),
+            compute_seconds=computation.seconds,
+            hidden=computation.hidden,
+            sending_seconds=sending / max(traffic, 1.0),
             lanes=lanes,
             link=link,
             buckets=[
                 (
-                    min(bucket.seconds, watched.computed),
+                    bucket.seconds,
                     spent("encode_seconds", bucket.parameters),
                     spent("decode_seconds", bucket.parameters),
                     spent("rounds", bucket.parameters, each=True),
                     spent("traffic_bytes", bucket.parameters),
                 )
-                for bucket in watched.ready
+                for bucket in computation.ready
             ],
         )
         bits = 8 * spent("payload_bytes", self._coded) / max(1.0, spent("own_elements", self._coded))

@@ -23,7 +23,8 @@ class TimedStep:
     processor_begin: float = math.nan  # by time.process_time()
     ready: list[ReadyBucket] = field(default_factory=list)
     computed: float = math.nan  # seconds until the backward pass is over, but for buckets on their way
-    processor: float = math.nan  # seconds of all the process's threads, until then, if that is wanted
+    processor: float = math.nan  # seconds of all the process's threads, until then, if that is wanted,
+    processor_waiting: float = math.nan  # and from then on
     seconds: float | None = None  # until its means are there; None: it has not ended, or its beginning is not known
 
     @property
@@ -59,5 +60,7 @@ class StepClock:
             torch.cuda.synchronize()
         now, step = time.perf_counter(), self.step
         step.seconds = None if math.isnan(step.begin) else now - step.begin
-        self.step = TimedStep(begin=now, processor_begin=time.process_time() if exactly else math.nan)
+        processor = time.process_time() if exactly else math.nan
+        step.processor_waiting = processor - step.processor_begin - step.processor
+        self.step = TimedStep(begin=now, processor_begin=processor)
         return step

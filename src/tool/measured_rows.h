@@ -1,0 +1,36 @@
+// What benchmarks measured, and the plans that predict it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tool/planning.h"
+
+namespace thinwire::tool {
+
+inline constexpr const char* kPlainSums = "plain";  // what benchmarks call all-reduce as it is
+inline constexpr int kAnyLanes = 64;                // DDP's own all-reduces wait for nothing
+
+struct MeasuredRow {
+  std::string link, path, spec;
+  double seconds = 0;
+  PlanOptions plan;  // without `specs` the plain sum
+};
+
+struct MeasuredRows {
+  std::vector<MeasuredRow> rows;
+  std::map<std::string, double> sending_seconds;  // a byte, by path, where the file tells
+  std::size_t left_out = 0;                       // rows that the tool cannot predict
+};
+
+// Of a network.json of bench.network, and of a results.json of ./run. `given`: what all rows have in common; its cores are known. Throw Json's exceptions for
+// files that are none of that kind.
+MeasuredRows rows_of_network(const nlohmann::ordered_json& network, PlanOptions given);
+MeasuredRows rows_of_training(const nlohmann::ordered_json& results, PlanOptions given);
+
+}  // namespace thinwire::tool
