@@ -16,16 +16,21 @@ class Played:
     def __init__(self, seconds_of, prospects, noise=0.0, seed=0, at_first=1.0):
         self.seconds_of, self.at_first = seconds_of, at_first
         self.random, self.noise = random.Random(seed), noise
-        self.asked = 0
+        self.asked = self.probed = 0
         self.agreements = 0
         self.prospects = [Prospect(spec, seconds, 0.1, 2.0) for spec, seconds in prospects.items()]
-        self.search = Search(self.agree, self.ask)
+        self.message = 0.9
+        self.search = Search(self.agree, self.ask, self.probe)
         self.specs = []
 
     def agree(self, numbers):
         self.agreements += 1
         assert all(math.isfinite(number) for number in numbers)
         return list(numbers)
+
+    def probe(self):
+        self.probed += 1
+        return self.message
 
     def ask(self):
         self.asked += 1
@@ -182,6 +187,28 @@ def test_it_looks_again_when_steps_change_and_not_before(before, after):
         played.step()
     assert played.search.searches == 2
     assert played.search.phase is Phase.KEEP and played.search.spec == min(after, key=after.get) != first
+
+
+@pytest.mark.parametrize("first, later, searches", [(0.9, 0.4, 2), (0.9, 0.5, 1), (0.9, 3.0, 1), (3.0, 0.6, 1), (3.0, 0.4, 2), (0.0, 0.0, 1)])
+def test_it_looks_again_when_messages_get_faster(first, later, searches):
+    """Which compressed steps may not tell; of slower ones they do."""
+    played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.5})
+    played.message = first
+    played.until_decided()
+    for _ in range(60):
+        played.step()
+    assert played.probed == 2
+    played.message = later
+    for _ in range(110):
+        played.step()
+    assert played.search.searches == searches and played.search.phase is Phase.KEEP
+
+
+def test_where_plain_is_kept_there_are_no_messages():
+    played = Played({PLAIN: 1.0, FAST: 1.2}, {FAST: 0.5})
+    for _ in range(200):
+        played.step()
+    assert played.search.spec == PLAIN and played.probed == 0
 
 
 def test_one_bad_window_is_forgiven():

@@ -417,6 +417,9 @@ def check_computation():
         assert found(ready=step.ready[1:]).seconds == 2.0  # nothing was on its way
         prospects.link = (2e6, 1e-3)  # in a second 2 of 16 MB
         assert found().seconds == pytest.approx(2 - 0.3 * 2 / 14 / 0.5)
+        assert 0 < prospects.probe() < 100
+        prospects.link = None
+        assert prospects.probe() == 0
 
 
 def test_plain_sums_beside_a_computation_delay_it():

@@ -78,7 +78,7 @@ class Auto:
         self.owed: dict[int, Owed] = {}  # by parameter
         self._paid: set[int] = set()  # of these, what is on its way in the step at hand
         self._anyone_owes = self._owed_has_changed = False  # workers of a host have different parameters' parts
-        self._search = Search(self._prospects.agree, self._ask)
+        self._search = Search(self._prospects.agree, self._ask, self._prospects.probe)
         self._lanes: Lanes | None = None
         self._loss_scale = 1.0
 
@@ -219,7 +219,7 @@ class Auto:
         self._drop(list(self._reducers))
         self._reducers = reducers
         self._prospects.take_over(link, spec, state["rules"])
-        self._search = Search(self._prospects.agree, self._ask)
+        self._search = Search(self._prospects.agree, self._ask, self._prospects.probe)
         if state["decided"]:
             self._search.keep(spec)
             self._lanes.use(state["lanes"])

@@ -23,6 +23,8 @@ Link = tuple[float, float]  # bytes a second, seconds a round
 
 _FIRST_EXCHANGES = 2  # do not count: one trains clusters, behind it a lane's memory becomes one piece, and the other touches that
 _COUNTED_EXCHANGES = 3  # the first one's errors, and the median of times, as workers that share cores interrupt each other
+_PROBES = 2  # messages, of which the quicker counts, as others may meet a busy core
+_PROBE_SECONDS = 0.003  # of each, on the link as it was measured
 _LEAST_COMPUTED = 0.5  # of the time that a computation took beside plain sums
 _WORTH_ROUNDS = 0.9  # of a step: used rows take rounds of their own, which last longer than the model knows where workers share cores
 
@@ -102,6 +104,15 @@ class Prospects:
         """The greatest of all workers' numbers, one by one; NaN counts as infinity."""
         assert self._lanes is not None
         return self._lanes.greatest([number if math.isfinite(number) else math.inf for number in numbers])
+
+    def probe(self) -> float:
+        """How long a message takes that all workers send together, as a share of what it would on the link as it was measured. None is sent by a
+        backend, whose rounds may take longer than what it would tell."""
+        assert self._lanes is not None
+        if self.link is None or not self._lanes.are_connected:
+            return 0.0
+        elements = 1 + int(_PROBE_SECONDS * self.link[0] / self._sent_in_ring(1, 4))
+        return min(self._lanes.seconds_of_greatest(elements) for _ in range(_PROBES)) / _PROBE_SECONDS
 
     def forget(self) -> None:
         """What was watched, but not what it told."""
@@ -212,15 +223,15 @@ class Prospects:
         for step in [] if self._parameters.any_on_device else self._watched:
             dense = [bucket for bucket in step.ready if not bucket.is_sparse]
             for first, bucket in enumerate(dense if step.seconds is not None else []):
-                sent = self._sent_in_ring(dense[first:], element_bytes)
+                sent = self._sent_in_ring(elements_of(dense[first:]), element_bytes)
                 fastest = max(fastest, sent / max(step.seconds - bucket.seconds, 1e-9))
         seen = fastest / self._senders
         seen_byte, byte, round_ = self.agree([1 / seen if seen else math.inf, 1 / probed[0] if probed else 0.0, probed[1] if probed else 0.0])
         return 1 / min(seen_byte, byte), round_
 
-    def _sent_in_ring(self, buckets: list[ReadyBucket], element_bytes: int) -> float:
+    def _sent_in_ring(self, elements: int, element_bytes: int) -> float:
         """Bytes, by a worker, of plain sums."""
-        return 2 * (self._world_size - 1) / self._world_size * element_bytes * sum(bucket.elements for bucket in buckets)
+        return 2 * (self._world_size - 1) / self._world_size * element_bytes * elements
 
     def _computation(self, element_bytes: int) -> Computation:
         """Of a watched step: plain sums that were on their way meanwhile have had of the processor what those behind its computation had, by the
@@ -232,9 +243,9 @@ class Prospects:
         dense = [bucket for bucket in watched.ready if not bucket.is_sparse]
         stood = 0.0
         if len(dense) > 1 and not self._parameters.any_on_device:
-            everything = self._sent_in_ring(dense, element_bytes)
+            everything = self._sent_in_ring(elements_of(dense), element_bytes)
             could_go = self._senders * self.link[0] * max(0.0, watched.computed - dense[0].seconds)
-            beside = min(could_go, self._sent_in_ring(dense[:-1], element_bytes))
+            beside = min(could_go, self._sent_in_ring(elements_of(dense[:-1]), element_bytes))
             stood = (1 - hidden) * watched.processor_waiting * beside / (everything - beside) / self._cores
         pace = max(_LEAST_COMPUTED, 1 - stood / max(watched.computed, 1e-9))
         ready = [bucket._replace(seconds=pace * min(bucket.seconds, watched.computed)) for bucket in watched.ready]
@@ -284,6 +295,10 @@ class Prospects:
         tried = sum_of([part.spent for part in (whole, in_rows) if part is not None])
         error = tried["error_energy"] / tried["measured_energy"] if tried["measured_energy"] else 0.0
         return Prospect(spec, seconds, error, bits, lanes, by_rows=in_rows is not None)
+
+
+def elements_of(buckets: list[ReadyBucket]) -> int:
+    return sum(bucket.elements for bucket in buckets)
 
 
 def sum_of(all_counters: list[dict[str, Any]], without: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -21,9 +21,9 @@ _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the 
 _HOPELESS = (1.6, 1.2)  # slower than the best by as much: after the first round, in which plain has no turn, and after others
 _WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, or two where there was another, may win by noise alone
 _WINDOW_STEPS = 25
-_WINDOW_SECONDS = 2.0  # the workers compare figures once in a window, which should cost next to nothing
+_WINDOW_SECONDS = 1.0  # the workers compare figures once in a window, which should cost next to nothing
 _CHANGED = 1.3  # times as long, or as short
-_LOST = 2.0  # likewise, of the time that workers wait for the wire, where that is felt
+_LOST = 2.0  # likewise, of the time that workers wait for the wire, where that is felt; and of a message, as short
 _FELT = 0.1  # of a step
 
 
@@ -52,14 +52,16 @@ class Search:
     """Watches plain steps, tries what the model likes best against plain, in turns, and keeps what is fastest; and looks again when steps
     change lastingly. All workers decide alike, since they decide by what ``agree`` returns: the greatest of all workers' numbers, one by
     one. ``prospects`` is asked when steps have been watched, and returns the same on all workers: None where it has seen no gradients
-    that tell anything, and wants to be asked again."""
+    that tell anything, and wants to be asked again. ``probe``: how long a message takes, as a share of what it would on the link that
+    was measured, as compressed steps hardly tell that a link has become faster; 0 where none is sent."""
 
     def __init__(
         self,
         agree: Callable[[Sequence[float]], list[float]],
         prospects: Callable[[], list[Prospect] | None],
+        probe: Callable[[], float],
     ):
-        self._agree, self._ask = agree, prospects
+        self._agree, self._ask, self._probe = agree, prospects, probe
         self.prospects: list[Prospect] = []
         self.measured: dict[str, float] = {}  # seconds of a step, by spec
         self.searches = 0  # begun
@@ -166,7 +168,7 @@ class Search:
         self._step = 0
         self._window = _WINDOW_STEPS  # until it is known how long a step takes
         self._seconds, self._waits = [], []
-        self._reference: tuple[float, float] | None = None  # seconds and waiting, when it was decided
+        self._reference: tuple[float, float, float] | None = None  # seconds, waiting, and a message, when it was decided
         self._changed = False
 
     def _end_kept(self, seconds: float | None, waiting: float) -> None:
@@ -175,21 +177,24 @@ class Search:
             self._waits.append(waiting)
         if self._step < self._window or not self._seconds:
             return
-        now_seconds, now_waiting = self._agree([median(self._seconds), median(self._waits)])
+        message = 0.0 if self.spec == PLAIN else self._probe()
+        now_seconds, now_waiting, now_message = self._agree([median(self._seconds), median(self._waits), message])
         self._step, self._seconds, self._waits = 0, [], []
         self._window = max(_WINDOW_STEPS, min(100 * _WINDOW_STEPS, math.ceil(_WINDOW_SECONDS / max(now_seconds, 1e-6))))
         if self._reference is None:
-            self._reference = (now_seconds, now_waiting)
+            self._reference = (now_seconds, now_waiting, now_message)
             return
-        before, changed = self._changed, self._is_other(now_seconds, now_waiting)
+        before, changed = self._changed, self._is_other(now_seconds, now_waiting, now_message)
         self._changed = changed and not before
         if changed and before:
             self._watch()
 
-    def _is_other(self, seconds: float, waiting: float) -> bool:
+    def _is_other(self, seconds: float, waiting: float, message: float) -> bool:
         """Than when it was decided."""
         assert self._reference is not None
-        then_seconds, then_waiting = self._reference
+        then_seconds, then_waiting, then_message = self._reference
+        if message < min(then_message, 1.0) / _LOST:
+            return True
         if not 1 / _CHANGED <= seconds / max(then_seconds, 1e-9) <= _CHANGED:
             return True
         felt = abs(waiting - then_waiting) > _FELT * then_seconds
