@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <optional>
-#include <set>
-#include <string_view>
 #include <tuple>
 
 #include "tool/allreduce.h"
@@ -53,7 +51,6 @@ std::optional<double> sending_in(const Json& rows, const std::string& path, doub
 
 // How a row's message was cut, and what `thinwire plan` calls its spec; nothing for what the tool cannot do itself.
 std::optional<PlanOptions> options_for(const Json& row, const Json* alone, int per_host, PlanOptions options) {
-  static const std::set<std::string> kPytorchs = {"bf16", "fp16", "powersgd", kAlone};
   const std::string spec = row.at("compressor").get<std::string>(), path = row.at("path").get<std::string>(), link = row.at("link").get<std::string>();
   if (link == "none") return std::nullopt;
   options.link.bytes_per_second = parse_rate(link);
@@ -70,12 +67,7 @@ std::optional<PlanOptions> options_for(const Json& row, const Json* alone, int p
     if (through_mpi) options.bucket_mb = static_cast<double>(kBucketElements) / kElementsOfAMiB;
     return options;
   }
-  const bool on_two_levels = spec.starts_with(kOnTwoLevels);
-  if (on_two_levels != (per_host > 1) || (!through_mpi && kPytorchs.contains(spec))) return std::nullopt;
-  options.per_host = per_host;
-  const std::string ours = on_two_levels ? spec.substr(kOnTwoLevels.size()) : spec;
-  constexpr std::string_view kOurs = "thinwire:";
-  options.specs = {ours.starts_with(kOurs) ? ours.substr(kOurs.size()) : ours};
+  if (!set_spec(spec, per_host, !through_mpi, options)) return std::nullopt;
   if (row.contains("lanes") && row["lanes"].is_number()) options.lanes = row["lanes"].get<int>();
   if (row.contains("bucket_elements") && row["bucket_elements"].is_number()) options.bucket_mb = row["bucket_elements"].get<double>() / kElementsOfAMiB;
   return options;

@@ -28,6 +28,10 @@ struct MeasuredRows {
   std::size_t left_out = 0;                       // rows that the tool cannot predict
 };
 
+// Sets the spec of a row as the tool calls it. False for what it cannot predict: PyTorch's own hooks, where `has_hooks`; two compressors; what trains without DDP, or decides
+// itself; and one level where `per_host` workers share a link.
+bool set_spec(const std::string& spec, int per_host, bool has_hooks, PlanOptions& plan);
+
 // Of a network.json of bench.network, and of a results.json of ./run. `given`: what all rows have in common; its cores are known. Throw Json's exceptions for
 // files that are none of that kind.
 MeasuredRows rows_of_network(const nlohmann::ordered_json& network, PlanOptions given);

@@ -261,6 +261,9 @@ def test_predictions_beside_what_trainings_took(write):  # noqa: F811
     # The computation's median; one bucket, which is ready at its end.
     wires = [1.5 * 4 * 101_001 * HEADERS / 1e6 / (1, 2, 16)[i] for i in range(3)]
     assert [row["predicted_seconds"] for row in result["rows"]] == pytest.approx([0.6 + wire for wire in wires], rel=0.05, abs=0.02)
+    results["settings"]["per_host"] = 2
+    shared = succeed_in_json("plan", "--measured", write("results.json", json.dumps(results)), "--cores", "8")
+    assert [row["compressor"] for row in shared["rows"]] == ["plain", "hosts:bf16"]  # one level of workers that share a link is left out
     network["shaped"] = False
     assert succeed_in_json("plan", "--measured", write("results.json", json.dumps(results)))["left_out"] == len(rows | left_out)
 
