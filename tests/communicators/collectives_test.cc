@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(CallersMessages, Collectives,
                                           testing::Values(0, 1, 7, 4097)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Sockets, Collectives,
-                         testing::Combine(testing::Values(Carried::kBySockets), testing::Values(1, 2, 5), testing::Values(0, 7, 140'003)),
+                         testing::Combine(testing::Values(Carried::kBySockets), testing::Values(1, 2, 3, 5), testing::Values(0, 1, 7, 4097, 140'003)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Segments, Collectives,
                          testing::Combine(testing::Values(Carried::kByMessages), testing::Values(2, 3, 5), testing::Values(140'003, 300'001)), case_name);
