@@ -25,6 +25,7 @@ _MPI = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
 _DDP = f"plain;bf16;powersgd;{';'.join(_MPI.split(';')[1:])}"
 # Of a link's rate, what TCP's payload can have: full segments with their headers and the gaps between frames.
 _PAYLOAD_SHARE = 1448 / 1514
+_SHORT_ELEMENTS, _MORE_REPETITIONS = 4_000_000, 5  # of which a step takes milliseconds, as long as what else the machine does now and then
 _UNEVEN = 1.2  # times the median: a mean that is worth a line of its own
 _HEADINGS = ["link", "elements", "path", "compressor", "ms", "limit", "/limit", "times", "MB sent", "counted", "even"]
 
@@ -58,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=int, default=4, help="default 4")
     add("--per-host", type=int, default=1,
         help="workers that share a namespace and its link; specs like hosts:casq:bits=2 exchange on two levels there (default 1)")
-    add("--repetitions", type=int, default=5, help="of which the median counts (default 5)")
+    add("--repetitions", type=int, default=5, help=f"of which the median counts, {_MORE_REPETITIONS} times as many below {_SHORT_ELEMENTS:,} elements (default 5)")
     add("--mpi", default=_MPI, help=f"what to measure through MPI, beside plain sums (default {_MPI}); '' for nothing")
     add("--ddp", default=_DDP, help=f"what to measure in a DDP backward (default {_DDP}); '' for nothing")
     add("--lanes", type=int, help="of thinwire (default: chosen by trials)")
@@ -72,17 +73,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(net: network.Namespaces, link: network.Link, elements: int, arguments: argparse.Namespace) -> list[dict]:
     found = []
+    repetitions = arguments.repetitions * (_MORE_REPETITIONS if elements < _SHORT_ELEMENTS else 1)
+    start = mpi_path.start_seconds(net) if arguments.mpi else None
     for spec in specs.split_specs(arguments.mpi):
         _tell(f"{link.name}, {elements:,} elements, MPI, {spec}")
         trace = _trace(arguments, link, elements, spec)
-        found += mpi_path.measure(net, spec, _shapes(elements, arguments.layers), arguments.repetitions, arguments.lanes,
-                                  arguments.warm_up, trace)
+        found += [{**row, "start_seconds": start} for row in
+                  mpi_path.measure(net, spec, _shapes(elements, arguments.layers), repetitions, arguments.lanes, arguments.warm_up, trace)]
         if trace:
             title = f"{spec}, {elements / 1e6:g} M float32, {link.name}, {arguments.workers} workers: worker 0"
             timeline.draw(timeline.events_of(json.loads(trace.read_text()), 0), title, trace.with_suffix(".svg"))
     if arguments.ddp:
         _tell(f"{link.name}, {elements:,} elements, DDP")
-        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, arguments.repetitions, arguments.lanes)
+        found += ddp_path.measure(net, specs.split_specs(arguments.ddp), elements, repetitions, arguments.lanes)
     plains = {row["path"]: row["seconds"] for row in reversed(found) if row["compressor"] == "plain"}
     seen, rows = set(), []
     for row in found:

@@ -12,13 +12,15 @@ from pathlib import Path
 from bench.network import workers
 from bench.training.network import Namespaces
 
+_TINY_STEPS = 51
 _ALONE = "(no exchange)"  # the backward pass itself, in which DDP copies gradients into buckets: every other row contains it
 
 
 def measure(net: Namespaces, specs: list[str], elements: int, repetitions: int, lanes: int | None) -> list[dict]:
     """A row for each spec: seconds from the backward's start until all gradients are there."""
     return workers.run(net, "bench.network.ddp_path",
-                       {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes})
+                       {"specs": specs, "elements": elements, "repetitions": repetitions, "interface": net.interface, "lanes": lanes,
+                        "addresses": [net.address(rank) for rank in range(net.workers)] if net.per_host == 1 else None})
 
 
 def shapes(elements: int) -> list[tuple[int, ...]]:
@@ -71,10 +73,9 @@ def _work(job: dict) -> None:
     class Noise(nn.Module):
         """Its gradients are noise, other on each worker, and take no computation: they lie there when the backward pass begins."""
 
-        def __init__(self) -> None:
+        def __init__(self, layers: list[tuple[int, ...]]) -> None:
             super().__init__()
             generator = torch.Generator().manual_seed(dist.get_rank())
-            layers = shapes(job["elements"])
             self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in layers)
             self.noise = [torch.randn(shape, generator=generator) for shape in layers]
 
@@ -96,30 +97,46 @@ def _work(job: dict) -> None:
         dist.all_reduce(value, op=dist.ReduceOp.MAX)
         return value.item()
 
-    dist.init_process_group("gloo", timeout=timedelta(seconds=600))
-    torch.set_num_threads(1)
-    by_gloo, by_lanes = probes.backend_round_seconds(), probes.lane_round_seconds()
-    for spec in [_ALONE, *job["specs"]]:
-        replica = Replica(Noise(), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
+    def step(replica: Replica) -> float:
+        replica.model.zero_grad(set_to_none=True)
+        loss = replica.model()
+        dist.barrier()
+        begin = time.perf_counter()
+        loss.backward()
+        return slowest(time.perf_counter() - begin)
 
-        def step() -> float:
-            replica.model.zero_grad(set_to_none=True)
-            loss = replica.model()
-            dist.barrier()
-            begin = time.perf_counter()
-            loss.backward()
-            return slowest(time.perf_counter() - begin)
-
+    def begin(spec: str, layers: list[tuple[int, ...]]) -> Replica:
+        """Warmed up."""
+        replica = Replica(Noise(layers), "plain" if spec == _ALONE else spec, timeout=600, powersgd_first_step=2, lanes=job["lanes"])
         if spec == _ALONE:
             replica.model.register_comm_hook(None, leave_alone)
         for _ in range(replica.warm_up_steps):
-            step()
+            step(replica)
+        return replica
+
+    def tiny_step(spec: str) -> float:
+        """Seconds, of a model of one element."""
+        replica = begin(spec, [(1,)])
+        seconds = statistics.median([step(replica) for _ in range(_TINY_STEPS)])
+        replica.close()
+        return seconds
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=600))
+    torch.set_num_threads(1)
+    rate = probes.link_rate(dist.get_rank(), job["addresses"]) if job["addresses"] else None
+    by_gloo, by_lanes = probes.backend_round_seconds(), probes.lane_round_seconds()
+    start_seconds = max(0.0, tiny_step("thinwire:none") - tiny_step(_ALONE) - by_lanes)
+    for spec in [_ALONE, *job["specs"]]:
+        replica = begin(spec, shapes(job["elements"]))
         done = replica.warm_up_steps
         sent, on_wire, busy = replica.costs(done).bytes_sent, wire_bytes(), probes.processor_seconds()
-        seconds = [step() for _ in range(job["repetitions"])]
+        seconds = [step(replica) for _ in range(job["repetitions"])]
         busy = (probes.processor_seconds() - busy) / (job["repetitions"] * dist.get_world_size())
         row = {"path": "DDP", "compressor": spec, "seconds": statistics.median(seconds), "repetitions": job["repetitions"],
-               "lanes": replica.lanes, "round_seconds": by_lanes if replica.lanes else by_gloo, "processor_seconds": busy,  # a worker's, if it has its share of what the machine did
+               "payload_bits_per_second": rate,
+               "lanes": replica.lanes, "round_seconds": by_lanes if replica.lanes else by_gloo,
+               "start_seconds": start_seconds if replica.lanes else 0,  # what a step takes longer, with next to nothing to exchange, than without a hook, but for the round
+               "processor_seconds": busy,  # a worker's, if it has its share of what the machine did
                "traffic_bytes": 0 if spec == _ALONE else (replica.costs(done + job["repetitions"]).bytes_sent - sent) / job["repetitions"],
                "wire_bytes": (wire_bytes() - on_wire) / job["repetitions"]}
         if dist.get_rank() == 0:

@@ -16,6 +16,7 @@ from bench.training.network import Namespaces
 
 TOOL = os.environ.get("THINWIRE_TOOL", str(Path(__file__).resolve().parents[2] / "build" / "thinwire"))
 _LONGEST = 1800  # seconds
+_TINY_STEPS = 51
 
 # mpirun starts a daemon on every "host" by what it takes for ssh. Each is given a host name of its own, as mpirun takes
 # processes of one name for neighbours that share memory.
@@ -26,15 +27,20 @@ exec ip netns exec {stem}$host unshare --uts sh -c "hostname worker$host && $*"
 """
 
 
+def start_seconds(net: Namespaces) -> float:
+    """Seconds, beyond a round, of a step that exchanges next to nothing: workers do not begin at once."""
+    with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
+        report = json.loads(_run(net, _agent(net, folder), ["--compressor", "none", "--elements", "1", "--json", "--repetitions", str(_TINY_STEPS)]))
+    return max(0.0, report["seconds"] - report["round_seconds"])
+
+
 def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitions: int, lanes: int | None,
             warm_up: int, trace: Path | None = None) -> list[dict]:
     """Rows of the plain sum and of `spec`, measured in turns. A gradient of one shape is cut at will, others at layers.
 
     trace: where to write a timeline of the last compressed reduction."""
     with tempfile.TemporaryDirectory(prefix="thinwire-") as folder:
-        agent = Path(folder, "agent")
-        agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))  # then the host's number
-        agent.chmod(0o755)
+        agent = _agent(net, folder)
         gradient = ["--elements", str(math.prod(shapes[0]))]
         if len(shapes) > 1:
             gradient = ["--layout", _write_layout(shapes, Path(folder, "layout.json"))]
@@ -55,6 +61,13 @@ def measure(net: Namespaces, spec: str, shapes: list[tuple[int, ...]], repetitio
          "codec_seconds": report["codec_seconds"], "lanes": report["lanes"], "bucket_elements": report["bucket_elements"],
          "trial": report["trial"]},
     ]
+
+
+def _agent(net: Namespaces, folder: str) -> Path:
+    agent = Path(folder, "agent")
+    agent.write_text(_AGENT.format(stem=net.namespace(0)[:-1]))  # then the host's number
+    agent.chmod(0o755)
+    return agent
 
 
 def _write_layout(shapes: list[tuple[int, ...]], path: Path) -> str:

@@ -22,6 +22,7 @@ _LINK_SECONDS = 0.8
 _LINK_WARM_UP_SECONDS = 0.2  # bursts and slow start are not the link's rate
 _CHUNK_BYTES = 1 << 18
 _ROUNDS = 50
+_ROUND_ELEMENTS = 1024  # hardly any bytes, but of fewer Gloo leaves out most of an all-reduce's messages
 _STEPS, _WARM_UP_STEPS = 8, 3
 
 
@@ -87,7 +88,7 @@ def _round_seconds(collective: Callable[[torch.Tensor], object]) -> float:
     seconds = []
     for _ in range(_ROUNDS):
         begin = time.perf_counter()
-        collective(torch.zeros(1))
+        collective(torch.zeros(_ROUND_ELEMENTS))
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
 

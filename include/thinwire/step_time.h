@@ -9,17 +9,18 @@ namespace thinwire {
 
 // A bucket's way through a step.
 struct BucketCost {
-  double ready_seconds = 0;   // after the step's beginning, if nothing but the computation takes the processor's time
-  double encode_seconds = 0;  // until its collectives,
-  double decode_seconds = 0;  // and behind them
+  double ready_seconds = 0;    // after the step's beginning, if nothing but the computation takes the processor's time
+  double encode_seconds = 0;   // until the first of its rounds,
+  double between_seconds = 0;  // from there to the last one, in even parts; of less than two rounds nothing
+  double decode_seconds = 0;   // and behind that
   int rounds = 1;
-  double bytes = 0;  // that a worker sends
+  double bytes = 0;  // that a worker sends, in each round as many
 };
 
 // What all buckets of a step have in common.
 struct StepCost {
   double compute_seconds = 0;  // all that the step does besides averaging gradients
-  double hidden = 0;           // share of codecs' work and of sending that runs on cores which the computation leaves idle, from 0 to 1
+  double hidden = 0;           // share of codecs' work and of sending for which the computation leaves cores idle, from 0 to 1
   double sending_seconds = 0;  // that the processor takes of each byte to send it, and to receive one
   int lanes = 1;
   int senders = 1;  // workers of a host that share its link, each of which sends as much
@@ -35,12 +36,15 @@ struct StepTime {
 };
 
 // Buckets go to lanes in turns, and a lane finishes one before it begins the next. There are two stations, which all lanes share, as threads share
-// cores and messages a link: the processor, which encodes, sends and decodes, and the link. With n buckets there, each gets an n-th of a station. An
-// encoded bucket is at both at once, and is received when both are done with it; it waits for its rounds behind the link alone. While the
-// processor is busy the computation goes on at the pace `hidden`, and with it what is not ready yet.
+// cores and messages a link: the processor, which encodes, sends and decodes, and the link. With n buckets there, each gets an n-th of a station. In each
+// of its rounds a bucket is at both at once, and waits for the round behind the link alone; what the owners of its parts do before the next round
+// begins when it is done with all three.
 //
-//   service at the link: senders * bytes / bytes_per_second   behind it: rounds * round_seconds
-//   service at the processor: encode_seconds, bytes * sending_seconds, decode_seconds
+//   service at the link: senders * bytes / rounds / bytes_per_second   behind it: round_seconds
+//   service at the processor: encode_seconds, bytes / rounds * sending_seconds, between_seconds / (rounds - 1), decode_seconds
+//
+// The computation is one more thread that wants the processor, as far as its cores are not idle: beside n buckets that are there it goes on at
+// hidden + (1 - hidden) / (n + 1) of its pace, and with it what is not ready yet; the buckets together have 1 - (1 - hidden) / (n + 1) of the processor.
 //
 // On two levels (ReducerOptions::hosts) what workers of a host do for each other is part of encoding and decoding, bytes and rounds are those between hosts.
 //

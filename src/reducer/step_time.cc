@@ -14,7 +14,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 class Station {
  public:
   void enter(std::size_t bucket, double seconds) { served_.push_back({bucket, seconds}); }
-  bool is_busy() const { return !served_.empty(); }
+  std::size_t size() const { return served_.size(); }
 
   // Seconds until the first of them is done, if nobody else enters.
   double next() const {
@@ -50,8 +50,8 @@ class Simulation {
 
   StepTime run() {
     begin_what_can();
-    while (decoded_ < buckets_.size() || computed_ < step_.compute_seconds) {
-      pass(std::min({processor_.next(), link_.next(), next_ready(), next_arrival(), until_computed()}));
+    while (decoded_ < buckets_.size() || computes()) {
+      pass(std::min({until_served(), link_.next(), next_ready(), next_arrival(), until_computed()}));
       begin_what_can();
     }
     time_.seconds = std::max(now_, computed_at_);
@@ -60,20 +60,27 @@ class Simulation {
   }
 
  private:
-  // What the processor has yet to do for a bucket, in this order.
-  enum class Job { kNone, kEncode, kSend, kDecode, kDone };
+  // What the processor has yet to do for a bucket, over and over until all rounds are sent.
+  enum class Job { kNone, kCompute, kSend, kDone };
 
   struct State {
     Job job = Job::kNone;
-    double arrives = kNever;   // when its rounds are over, once the link is done with it
+    int round = 0;            // that is sent next, or is being sent
+    double arrives = kNever;  // when its round is over, once the link is done with it
     bool has_arrived = false;
-    bool is_sent = false;      // as far as the processor is concerned
+    bool is_sent = false;     // as far as the processor is concerned
   };
 
-  // How fast the computation goes on.
-  double pace() const { return processor_.is_busy() ? step_.hidden : 1; }
-  double until(double computed) const { return computed <= computed_ ? 0 : pace() > 0 ? (computed - computed_) / pace() : kNever; }
-  double until_computed() const { return computed_ < step_.compute_seconds ? until(step_.compute_seconds) : kNever; }
+  bool computes() const { return computed_ < step_.compute_seconds; }
+  // What the computation has of cores that are not idle. It is a thread among those that encode, send and decode.
+  double share() const { return computes() ? (1 - step_.hidden) / static_cast<double>(processor_.size() + 1) : 0; }
+  // How fast the computation goes on, and the processor's station.
+  double pace() const { return processor_.size() > 0 ? step_.hidden + share() : 1; }
+  double processor_pace() const { return 1 - share(); }
+
+  double until(double computed) const { return computed <= computed_ ? 0 : (computed - computed_) / pace(); }
+  double until_computed() const { return computes() ? until(step_.compute_seconds) : kNever; }
+  double until_served() const { return processor_.size() > 0 ? processor_.next() / processor_pace() : kNever; }
   double next_ready() const { return next_ < buckets_.size() && computed_ < buckets_[next_].ready_seconds ? until(buckets_[next_].ready_seconds) : kNever; }
   double next_arrival() const {
     double first = kNever;
@@ -84,16 +91,17 @@ class Simulation {
 
   void pass(double seconds) {
     seconds = std::max(seconds, 0.0);
-    const bool computes = computed_ < step_.compute_seconds, computation_ends = computes && seconds >= until_computed();
+    const bool computation_ends = seconds >= until_computed(), is_served = seconds >= until_served();
     const double ready = next_ready() <= seconds ? buckets_[next_].ready_seconds : 0;  // reached exactly, whatever rounding says
-    computed_ = computation_ends ? step_.compute_seconds : computes ? std::max(ready, computed_ + seconds * pace()) : computed_;
-    now_ += seconds;
-    if (computation_ends) computed_at_ = now_;
+    const double computed = computed_ + seconds * pace();  // before others come or go
     served_.clear();
     sent_.clear();
-    processor_.pass(seconds, served_);
+    processor_.pass(is_served ? processor_.next() : seconds * processor_pace(), served_);
     link_.pass(seconds, sent_);
-    for (const std::size_t bucket : sent_) states_[bucket].arrives = now_ + buckets_[bucket].rounds * step_.link.round_seconds;
+    computed_ = computation_ends ? step_.compute_seconds : computes() ? std::max(ready, computed) : computed_;
+    now_ += seconds;
+    if (computation_ends) computed_at_ = now_;
+    for (const std::size_t bucket : sent_) states_[bucket].arrives = now_ + (buckets_[bucket].rounds > 0 ? step_.link.round_seconds : 0);
     for (const std::size_t bucket : served_) finish(bucket);
     for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) arrive(bucket);
   }
@@ -103,29 +111,41 @@ class Simulation {
     for (; next_ < buckets_.size() && buckets_[next_].ready_seconds <= computed_; ++next_) waiting_.push_back(next_);
     std::erase_if(waiting_, [&](std::size_t bucket) {
       if (bucket >= lanes_ && states_[bucket - lanes_].job != Job::kDone) return false;
-      begin(bucket, Job::kEncode);
+      compute(bucket);
       return true;
     });
   }
 
-  void begin(std::size_t bucket, Job job) {
+  int rounds_of(std::size_t bucket) const { return std::max(1, buckets_[bucket].rounds); }
+
+  // Before the round at hand, or behind all.
+  void compute(std::size_t bucket) {
     const BucketCost& cost = buckets_[bucket];
-    const double seconds = job == Job::kEncode ? cost.encode_seconds : job == Job::kSend ? cost.bytes * step_.sending_seconds : cost.decode_seconds;
-    (job == Job::kSend ? time_.sending_seconds : time_.codec_seconds) += seconds;
-    states_[bucket].job = job;
+    const int round = states_[bucket].round, rounds = rounds_of(bucket);
+    const double seconds = round == 0 ? cost.encode_seconds : round < rounds ? cost.between_seconds / (rounds - 1) : cost.decode_seconds;
+    time_.codec_seconds += seconds;
+    states_[bucket].job = Job::kCompute;
     processor_.enter(bucket, seconds);
+  }
+
+  void send(std::size_t bucket) {
+    State& state = states_[bucket];
+    const double bytes = buckets_[bucket].bytes / rounds_of(bucket);
+    const double on_link = step_.senders * bytes / step_.link.bytes_per_second, at_processor = bytes * step_.sending_seconds;
+    time_.wire_seconds += on_link;
+    time_.sending_seconds += at_processor;
+    state = {.job = Job::kSend, .round = state.round};
+    link_.enter(bucket, on_link);
+    processor_.enter(bucket, at_processor);
   }
 
   // What the processor has been at.
   void finish(std::size_t bucket) {
     State& state = states_[bucket];
-    if (state.job == Job::kEncode) {
-      const double seconds = step_.senders * buckets_[bucket].bytes / step_.link.bytes_per_second;
-      time_.wire_seconds += seconds;
-      link_.enter(bucket, seconds);
-      begin(bucket, Job::kSend);
-    } else if (state.job == Job::kSend) {
+    if (state.job == Job::kSend) {
       state.is_sent = true;
+    } else if (state.round < rounds_of(bucket)) {
+      send(bucket);
     } else {
       state.job = Job::kDone;
       ++decoded_;
@@ -135,7 +155,9 @@ class Simulation {
   void arrive(std::size_t bucket) {
     State& state = states_[bucket];
     state.has_arrived = state.has_arrived || state.arrives <= now_;
-    if (state.job == Job::kSend && state.is_sent && state.has_arrived) begin(bucket, Job::kDecode);
+    if (state.job != Job::kSend || !state.is_sent || !state.has_arrived) return;
+    ++state.round;
+    compute(bucket);
   }
 
   const StepCost& step_;

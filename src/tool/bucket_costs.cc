@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <thread>
 
@@ -17,9 +18,9 @@ namespace {
 
 constexpr int kSteps = 6;  // of which the first does not count
 
-class Group {
+class Workers {
  public:
-  Group(const Buckets& buckets, const BucketTrial& trial) : buckets_(buckets), noise_(gradient_like(buckets.layout.elements())) {
+  Workers(const Buckets& buckets, const BucketTrial& trial) : buckets_(buckets), noise_(gradient_like(buckets.layout.elements())) {
     for (int rank = 0; rank < trial.workers; ++rank) hosts_.push_back(rank / trial.per_host);
     for (int rank = 0; rank < trial.workers; ++rank)
       reducers_.push_back(std::make_unique<Reducer>(
@@ -44,8 +45,9 @@ class Group {
     if (failure_) std::rethrow_exception(failure_);
     BucketCosts costs;
     for (const Figures& figures : figures_)
-      costs.buckets.push_back({.encode_seconds = std::ranges::min(figures.encode),
-                               .decode_seconds = std::ranges::min(figures.decode),
+      costs.buckets.push_back({.encode_seconds = median(figures.encode),
+                               .between_seconds = median(figures.between),
+                               .decode_seconds = median(figures.decode),
                                .rounds = figures.rounds,
                                .bytes = figures.bytes / (kSteps - 1)});
     const Counters all = reducers_[0]->counters();
@@ -56,7 +58,7 @@ class Group {
  private:
   // Of a bucket, by worker 0.
   struct Figures {
-    std::vector<double> encode, decode;
+    std::vector<double> encode, between, decode;
     double bytes = 0;
     int rounds = 0;  // at most
   };
@@ -83,30 +85,38 @@ class Group {
     reducer.begin_step();
     for (std::size_t bucket = 0; bucket < buckets_.ends.size(); ++bucket) {
       const Counters before = reducer.counters();
-      reduce(bucket, reducer, gradient, communicator);
-      if (rank == 0 && counts) add(figures_[bucket], before, reducer.counters());
+      const std::vector<double> computed = reduce(bucket, reducer, gradient, communicator);
+      if (rank == 0 && counts) add(figures_[bucket], computed, before, reducer.counters());
     }
     const std::lock_guard turn(turn_);
     reducer.end_step();
   }
 
-  void reduce(std::size_t bucket, Reducer& reducer, std::span<float> gradient, Communicator& communicator) {
+  // Seconds before each of its rounds, and behind them. What a host's workers do for each other belongs to what it is done for.
+  std::vector<double> reduce(std::size_t bucket, Reducer& reducer, std::span<float> gradient, Communicator& communicator) {
     const Layout& layout = buckets_.layout;
     std::vector<ParameterGradient> parameters;
     for (std::uint32_t p = bucket == 0 ? 0 : buckets_.ends[bucket - 1]; p < buckets_.ends[bucket]; ++p)
       parameters.push_back(
           {p, ElementType::kFloat32, std::as_writable_bytes(gradient.subspan(layout.offset(p), layout.parameters()[p].elements()))});
     Reduction reduction = reducer.reduce(parameters);
+    std::vector<double> seconds = {0};
     const auto next = [&] {
       const std::lock_guard turn(turn_);
-      return reduction.next();
+      const auto begin = std::chrono::steady_clock::now();
+      const Collective* const collective = reduction.next();
+      seconds.back() += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (collective && collective->group != Group::kWithinHost) seconds.push_back(0);
+      return collective;
     };
     while (const Collective* collective = next()) communicator.perform(*collective);
+    return seconds;
   }
 
-  static void add(Figures& figures, const Counters& before, const Counters& after) {
-    figures.encode.push_back(after.setup_seconds + after.encode_seconds - before.setup_seconds - before.encode_seconds);
-    figures.decode.push_back(after.decode_seconds - before.decode_seconds);
+  static void add(Figures& figures, const std::vector<double>& computed, const Counters& before, const Counters& after) {
+    figures.encode.push_back(computed.size() > 1 ? computed.front() : 0);
+    figures.decode.push_back(computed.back());
+    figures.between.push_back(std::max(0.0, std::accumulate(computed.begin(), computed.end(), -figures.encode.back() - figures.decode.back())));
     figures.bytes += after.traffic_bytes - before.traffic_bytes;
     figures.rounds = std::max(figures.rounds, static_cast<int>(after.rounds - before.rounds));
   }
@@ -123,6 +133,6 @@ class Group {
 
 }  // namespace
 
-BucketCosts measure_buckets(const Buckets& buckets, const BucketTrial& trial) { return Group(buckets, trial).run(); }
+BucketCosts measure_buckets(const Buckets& buckets, const BucketTrial& trial) { return Workers(buckets, trial).run(); }
 
 }  // namespace thinwire::tool

@@ -39,6 +39,7 @@ ordered_json row_json(const PlanRow& row, const Plan& plan) {
     buckets.push_back({{"elements", plan.bucket_elements[i]},
                        {"ready_seconds", bucket.ready_seconds},
                        {"encode_seconds", bucket.encode_seconds},
+                       {"between_seconds", bucket.between_seconds},
                        {"decode_seconds", bucket.decode_seconds},
                        {"rounds", bucket.rounds},
                        {"bytes", bucket.bytes}});
@@ -135,9 +136,9 @@ void print_json(const Compared& compared) {
                     {"path", row.path},
                     {"compressor", row.spec},
                     {"measured_seconds", row.measured_seconds},
-                    {"predicted_seconds", row.predicted_seconds}});
-  std::cout << ordered_json{{"sending_seconds_per_byte", compared.sending_seconds},
-                            {"cores", compared.cores},
+                    {"predicted_seconds", row.predicted_seconds},
+                    {"sending_seconds_per_byte", row.sending_seconds}});
+  std::cout << ordered_json{{"cores", compared.cores},
                             {"median_off", compared.median_off()},
                             {"worst_off", compared.worst_off()},
                             {"left_out", compared.left_out},
@@ -153,15 +154,13 @@ std::string per_cent(double share) {
 }
 
 void print_for_people(const Compared& compared) {
-  Table table({{"link", 8}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}});
+  Table table({{"link", 8}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}, {"ns a byte", 9, true}});
   for (const ComparedRow& row : compared.rows)
     table.add({row.link, with_commas(row.elements), row.path, row.spec, milliseconds(row.measured_seconds), milliseconds(row.predicted_seconds),
-               (row.off() >= 0 ? "+" : "") + per_cent(row.off())});
+               (row.off() >= 0 ? "+" : "") + per_cent(row.off()), number_text(1e9 * row.sending_seconds)});
   table.print(std::cout);
   std::cout << "\nOff by " << per_cent(compared.median_off()) << " (median), " << per_cent(compared.worst_off()) << " at worst, over "
-            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers.\n";
-  for (const auto& [path, seconds] : compared.sending_seconds)
-    std::cout << "Through " << path << " a byte takes " << number_text(1e9 * seconds) << " ns of the processor.\n";
+            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers; ns a byte: of the processor, to send it.\n";
   if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out: PyTorch's own hooks, no link, one level where workers share it, rules.\n";
 }
 
@@ -244,7 +243,7 @@ Command add_plan(CLI::App& tool) {
   app->add_option("--threads", options->threads, "Of each worker, that encode and decode; default 1")
       ->type_name("T")
       ->check(whole_number(1, kMostThreads));
-  app->add_option("--hidden", options->hidden, "Share of codec work that the computation does not feel; default 1")
+  app->add_option("--hidden", options->hidden, "Of the cores that codecs want, the share that is idle; default 1")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
   add_read(app, "--sending", parse_time, options->sending_seconds, "Of the processor, to send a byte and to receive one; default: measured")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <thread>
 
 #include "thinwire/errors.h"
@@ -47,18 +48,16 @@ Compared compare_with_measured(const std::string& path, PlanOptions given, const
   Compared compared;
   compared.cores = *given.cores;
   compared.left_out = measured.left_out;
+  std::optional<double> measured_here;
   for (MeasuredRow& row : measured.rows) {
-    const auto [sending, is_new] = compared.sending_seconds.try_emplace(row.path);
-    if (is_new) {
-      const auto told = measured.sending_seconds.find(row.path);
-      sending->second = given.sending_seconds ? *given.sending_seconds : told != measured.sending_seconds.end() ? told->second : measure_sending();
-    }
-    row.plan.sending_seconds = sending->second;
+    if (given.sending_seconds) row.sending_seconds = given.sending_seconds;
+    if (!row.sending_seconds && !measured_here) measured_here = measure_sending();
+    row.plan.sending_seconds = row.sending_seconds ? row.sending_seconds : measured_here;
     const std::string spec = row.plan.specs.empty() ? kPlainSpec : row.plan.named(row.plan.specs.front());
     predicting(spec);
     const Plan plan = make_plan(row.plan, [](const std::string&) {});
     const auto found = std::ranges::find(plan.rows, spec, &PlanRow::spec);
-    compared.rows.push_back({row.link, row.path, row.spec, plan.elements, row.seconds, found->time.seconds});
+    compared.rows.push_back({row.link, row.path, row.spec, plan.elements, row.seconds, found->time.seconds, plan.sending_seconds});
   }
   return compared;
 }

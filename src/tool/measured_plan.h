@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -16,12 +15,12 @@ struct ComparedRow {
   std::uint64_t elements = 0;
   double measured_seconds = 0;
   double predicted_seconds = 0;
+  double sending_seconds = 0;  // a byte of the processor
 
   double off() const { return predicted_seconds / measured_seconds - 1; }
 };
 
 struct Compared {
-  std::map<std::string, double> sending_seconds;  // a byte, by path
   int cores = 0;
   std::vector<ComparedRow> rows;
   std::size_t left_out = 0;  // what PyTorch's own hooks, two levels or links without a rate did
@@ -32,7 +31,8 @@ struct Compared {
 
 // `path`: a network.json or a results.json. Its workers were on one machine, which `given.cores` says how many cores it has, else this one's. What sending takes of the
 // processor is, unless `given` says it, what the file tells: bench.network's longest plain sum of the same path on the fastest link, what DDP does itself left out (where
-// its bytes take the link less than half of its time, all cores for all of it; else what it had of the processor), or ./run's all-reduce before it trains; where that is not known, as measured here. Throws
+// its bytes take the link less than half of its time, all cores for all of it; else what it had of the processor), or what DDP's longest plain sum on the same link had, if that
+// is more; or ./run's all-reduce before it trains; where that is not known, as measured here. Throws
 // Error for a file that cannot be read or is none of that kind. predicting: is told of each row before its codec is measured.
 Compared compare_with_measured(const std::string& path, PlanOptions given, const std::function<void(const std::string& spec)>& predicting);
 

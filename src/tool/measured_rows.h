@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +18,13 @@ inline constexpr int kAnyLanes = 64;                // DDP's own all-reduces wai
 struct MeasuredRow {
   std::string link, path, spec;
   double seconds = 0;
-  PlanOptions plan;  // without `specs` the plain sum
+  std::optional<double> sending_seconds;  // a byte of the processor, where the file tells
+  PlanOptions plan;                       // without `specs` the plain sum
 };
 
 struct MeasuredRows {
   std::vector<MeasuredRow> rows;
-  std::map<std::string, double> sending_seconds;  // a byte, by path, where the file tells
-  std::size_t left_out = 0;                       // rows that the tool cannot predict
+  std::size_t left_out = 0;  // rows that the tool cannot predict
 };
 
 // Sets the spec of a row as the tool calls it. False for what it cannot predict: PyTorch's own hooks, where `has_hooks`; two compressors; what trains without DDP, or decides

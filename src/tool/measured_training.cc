@@ -29,7 +29,6 @@ MeasuredRows rows_of_training(const Json& results, PlanOptions given) {
   for (const Json& row : summary) computing.push_back(row.at("compute_seconds"));
   if (!computing.empty()) given.compute_seconds = median(computing);
   MeasuredRows measured;
-  measured.sending_seconds["DDP"] = network.at("sending_seconds_per_byte");
   const std::string link = network.at("link");
   for (const Json& row : summary) {
     const std::string spec = row.at("compressor");
@@ -41,9 +40,9 @@ MeasuredRows rows_of_training(const Json& results, PlanOptions given) {
       continue;
     }
     const auto run = std::ranges::find_if(runs, [&](const Json& each) { return each.at("compressor") == spec; });
-    plan.link = {.bytes_per_second = parse_rate(link), .round_seconds = network.at(is_plain ? "backend_round_seconds" : "round_seconds")};
+    plan.link = {.bytes_per_second = network.at("payload_bits_per_second").get<double>() * kWithHeaders / 8, .round_seconds = network.at(is_plain ? "backend_round_seconds" : "round_seconds")};
     plan.lanes = is_plain ? kAnyLanes : run->at("lanes").get<int>();
-    measured.rows.push_back({link, "DDP", spec, row.at("step_seconds"), std::move(plan)});
+    measured.rows.push_back({link, "DDP", spec, row.at("step_seconds"), network.at("sending_seconds_per_byte").get<double>(), std::move(plan)});
   }
   return measured;
 }

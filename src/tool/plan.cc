@@ -45,6 +45,7 @@ double on_line(double x, double x0, double y0, double x1, double y1) { return y0
 
 BucketCost scaled(BucketCost cost, double factor) {
   cost.encode_seconds *= factor;
+  cost.between_seconds *= factor;
   cost.decode_seconds *= factor;
   cost.bytes *= factor;
   return cost;
@@ -165,6 +166,7 @@ std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost>
   BucketCost sum;
   for (const BucketCost& cost : measured) {
     sum.encode_seconds += cost.encode_seconds;
+    sum.between_seconds += cost.between_seconds;
     sum.decode_seconds += cost.decode_seconds;
     sum.bytes += cost.bytes;
   }
@@ -186,6 +188,7 @@ BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int 
   };
   BucketCost cost = more.cost;
   cost.encode_seconds = seconds(&BucketCost::encode_seconds);
+  cost.between_seconds = seconds(&BucketCost::between_seconds);
   cost.decode_seconds = seconds(&BucketCost::decode_seconds);
   cost.bytes = (all - 1) * std::max(0.0, on_line(1 / all, 1 / few, fewer.cost.bytes / (few - 1), 1 / many, more.cost.bytes / (many - 1)));
   return cost;
@@ -219,7 +222,7 @@ double pays_below(const ModelledStep& step, const ModelledStep& plain) {
 Limit limit_of(const ModelledStep& step) {
   constexpr double kHardly = 1.02;
   if (step.time().seconds <= kHardly * step.cost.compute_seconds) return Limit::kComputation;
-  const double codec = seconds_if(step, [](BucketCost& bucket) { bucket.encode_seconds = bucket.decode_seconds = 0; });
+  const double codec = seconds_if(step, [](BucketCost& bucket) { bucket.encode_seconds = bucket.between_seconds = bucket.decode_seconds = 0; });
   const double link = step.seconds_at(std::numeric_limits<double>::infinity());
   ModelledStep without_sending = step;
   without_sending.cost.sending_seconds = 0;

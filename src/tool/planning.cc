@@ -17,7 +17,6 @@ namespace {
 // Workers of this process, and where there are to be more than that; and so of hosts.
 constexpr int kMostTried = 8, kFewerTried = 4;
 constexpr int kMostHosts = 4, kFewerHosts = 2;
-constexpr double kWithHeaders = 1514.0 / 1448;  // bytes on the link for each of a message: full TCP segments in Ethernet's frames
 
 // With as many others that do the same at once as share the machine: cores share caches, memory, and what two threads of one core have in common.
 BucketCosts measure_among(int others, const Buckets& buckets, const BucketTrial& trial) {
@@ -101,6 +100,7 @@ ModelledStep Plan::modelled(const PlanRow& row) const {
   modelled.cost.senders = row.senders;
   for (BucketCost& bucket : modelled.buckets) {
     bucket.encode_seconds *= codec_crowding;
+    bucket.between_seconds *= codec_crowding;
     bucket.decode_seconds *= codec_crowding;
     bucket.bytes *= kWithHeaders;
   }

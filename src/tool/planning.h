@@ -14,6 +14,8 @@
 
 namespace thinwire::tool {
 
+inline constexpr double kWithHeaders = 1514.0 / 1448;  // bytes on the link for each of a message: full TCP segments in Ethernet's frames
+
 inline constexpr const char* kPlainSpec = "none";
 inline constexpr std::string_view kOnTwoLevels = "hosts:";  // before a spec: workers of a host send as one
 
