@@ -197,11 +197,30 @@ def test_it_looks_again_when_messages_get_faster(first, later, searches):
     played.until_decided()
     for _ in range(60):
         played.step()
-    assert played.probed == 2
+    assert played.probed == 3
     played.message = later
     for _ in range(110):
         played.step()
     assert played.search.searches == searches and played.search.phase is Phase.KEEP
+
+
+@pytest.mark.parametrize("message", [1.0, 0.1])
+def test_a_search_is_over_within_a_hundred_steps_of_a_change(message):
+    """Where rounds are as many as they can be, and steps take twice as long, or only a message tells."""
+    for offset in range(30):
+        played = Played({PLAIN: 1.0, FAST: 0.9, SLOW: 0.95, LOSSY: 1.0}, {FAST: 0.9, SLOW: 0.9, LOSSY: 0.9})
+        played.message = 1.0
+        for _ in range(120 + offset):
+            played.step()
+        assert played.search.searches == 1
+        played.message = message
+        if message == 1.0:
+            played.seconds_of = {spec: 2 * seconds for spec, seconds in played.seconds_of.items()}
+        for _ in range(100):
+            played.step()
+            if played.search.searches == 2 and played.search.phase is Phase.KEEP:
+                break
+        assert played.search.searches == 2 and played.search.phase is Phase.KEEP
 
 
 def test_where_plain_is_kept_there_are_no_messages():
@@ -215,10 +234,10 @@ def test_one_bad_window_is_forgiven():
     played = Played({PLAIN: 1.0, FAST: 0.5}, {FAST: 0.5})
     played.until_decided()
     usual = played.seconds_of
-    for _ in range(50):
+    for _ in range(45):
         played.step()
     played.seconds_of = {PLAIN: 9.0, FAST: 9.0}
-    for _ in range(25):
+    for _ in range(15):
         played.step()
     played.seconds_of = usual
     for _ in range(100):

@@ -20,8 +20,9 @@ _CLOSE = 0.85  # of plain's time: what does not win by more than that, or not su
 _HOPEFUL = 1.1  # predicted to take no more than this much of plain's time: the model is not exact
 _HOPELESS = (1.6, 1.2)  # slower than the best by as much: after the first round, in which plain has no turn, and after others
 _WORTHWHILE = 0.95  # of plain's time: what wins less, or loses a round to plain, or two where there was another, may win by noise alone
-_WINDOW_STEPS = 25
+_WINDOW_STEPS = 20
 _WINDOW_SECONDS = 1.0  # the workers compare figures once in a window, which should cost next to nothing
+_AGAIN = 0.5  # of a window: where a change has been seen, it is looked for so soon again, so that the search is over within a hundred steps
 _CHANGED = 1.3  # times as long, or as short
 _LOST = 2.0  # likewise, of the time that workers wait for the wire, where that is felt; and of a message, as short
 _FELT = 0.1  # of a step
@@ -186,6 +187,8 @@ class Search:
             return
         before, changed = self._changed, self._is_other(now_seconds, now_waiting, now_message)
         self._changed = changed and not before
+        if self._changed:
+            self._window = math.ceil(_AGAIN * self._window)
         if changed and before:
             self._watch()
 
