@@ -128,6 +128,20 @@ def compute_seconds(trainer: Trainer, alone: dist.ProcessGroup) -> float:
     return _step_seconds(trainer, "plain", alone, communicates=False)
 
 
+def ddp_step_seconds(trainer: Trainer, alone: dist.ProcessGroup) -> float:
+    """The slowest worker's, of steps that all begin together, by DDP in groups of one, which exchange nothing."""
+    replica = Replica(trainer.make_model(0), "plain", alone)
+    optimizer, indices = trainer.optimizer_of(replica), torch.arange(trainer.settings.batch)
+    seconds = []
+    for _ in range(_WARM_UP_STEPS + _STEPS):
+        dist.barrier()
+        begin = time.perf_counter()
+        trainer.step(replica.model, optimizer, indices)
+        seconds.append(torch.tensor([time.perf_counter() - begin], dtype=torch.float64))
+        dist.all_reduce(seconds[-1], op=dist.ReduceOp.MAX)
+    return statistics.median(each.item() for each in seconds[_WARM_UP_STEPS:])
+
+
 def compress_seconds(trainer: Trainer, spec: str, alone: dist.ProcessGroup) -> float:
     """What a PyTorch hook itself costs a step, in seconds: a group of one worker has no wire, so
     it is the difference between a step there with the hook and one without."""

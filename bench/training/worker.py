@@ -53,11 +53,12 @@ class Worker:
         seconds, busy = probes.all_reduce_seconds(elements, repeats=2 if limit > 0.5 else 5)
         by_backend = probes.backend_round_seconds()
         by_lanes = probes.lane_round_seconds() if any(map(specs.needs_thinwire, self.settings.compressors)) else None
+        ddp_step = probes.ddp_step_seconds(self.trainer, self._alone)
         steps = self.trainer.order(0).steps(self.settings.epochs)
         self.emit("network", payload_bits_per_second=rate, elements=elements, steps=steps,
                   all_reduce_seconds=seconds, all_reduce_limit_seconds=limit,
                   all_reduce_over_limit=seconds / limit if limit else None,
-                  sending_seconds_per_byte=busy / sent if sent else None, backend_round_seconds=by_backend, round_seconds=by_lanes,
+                  sending_seconds_per_byte=busy / sent if sent else None, backend_round_seconds=by_backend, round_seconds=by_lanes, ddp_step_seconds=ddp_step,
                   parameters=[{"name": name, "shape": list(parameter.shape)} for name, parameter in model.named_parameters()])
 
     def run(self, seed: int, spec: str) -> None:

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "tool/measured_rows.h"
-#include "tool/samples.h"
 
 namespace thinwire::tool {
 namespace {
@@ -17,7 +16,6 @@ Layout layout_of(const Json& parameters) {
 
 }  // namespace
 
-// All trainings compute the same, so that what a step takes without an exchange is the median of what was measured before each.
 MeasuredRows rows_of_training(const Json& results, PlanOptions given) {
   const Json &settings = results.at("settings"), &network = results.at("network"), &runs = results.at("runs"), &summary = results.at("summary");
   given.workers = settings.at("workers");
@@ -25,9 +23,7 @@ MeasuredRows rows_of_training(const Json& results, PlanOptions given) {
   const int per_host = settings.value("per_host", 1);
   given.layout = layout_of(network.at("parameters"));
   given.hidden = std::clamp(static_cast<double>(given.cores.value()) / given.workers - 1, 0.0, 1.0);
-  std::vector<double> computing;
-  for (const Json& row : summary) computing.push_back(row.at("compute_seconds"));
-  if (!computing.empty()) given.compute_seconds = median(computing);
+  given.compute_seconds = network.at("ddp_step_seconds");
   MeasuredRows measured;
   const std::string link = network.at("link");
   for (const Json& row : summary) {
