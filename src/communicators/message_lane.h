@@ -16,7 +16,7 @@
 
 namespace thinwire {
 
-inline constexpr std::size_t kWindow = 4;  // messages on their way at once, in each direction of a lane
+inline constexpr std::size_t kWindow = 16;  // messages on their way at once, in each direction of a lane
 inline constexpr std::uint32_t kMagic = 0x54574d31;
 
 // Before a segment; in 64 bytes, so that the segment is aligned.

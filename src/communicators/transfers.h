@@ -8,8 +8,9 @@
 
 namespace thinwire {
 
-// The longest piece that travels as one message: as long as pipelines need to be short, and bandwidth to be full.
-inline constexpr std::size_t kSegmentBytes = 256 << 10;
+// The longest piece that travels as one message. With what stands before it, it stays below 64 KiB: up to that MPI libraries send over TCP at once, where they
+// ask the receiver first whether longer ones may come; on a busy link the answer takes as long as a ring's step loses.
+inline constexpr std::size_t kSegmentBytes = 60 << 10;
 
 struct Transfer {
   // Where a received segment goes.
