@@ -22,7 +22,7 @@ _LINK_SECONDS = 0.8
 _LINK_WARM_UP_SECONDS = 0.2  # bursts and slow start are not the link's rate
 _CHUNK_BYTES = 1 << 18
 _ROUNDS = 50
-_ROUND_ELEMENTS = 1024  # hardly any bytes; a single number goes by Gloo several times as fast as these, which go as fast as many more
+_BACKEND_ELEMENTS = 1024  # hardly any bytes; a single number goes by Gloo several times as fast as these, which go as fast as many more
 _STEPS, _WARM_UP_STEPS = 8, 3
 
 
@@ -70,7 +70,7 @@ def _receive(server: socket.socket) -> float:
 
 def backend_round_seconds() -> float:
     """Of a collective that moves next to nothing, by the process group's backend."""
-    return _round_seconds(dist.all_reduce)
+    return _round_seconds(dist.all_reduce, _BACKEND_ELEMENTS)
 
 
 def lane_round_seconds() -> float:
@@ -79,16 +79,16 @@ def lane_round_seconds() -> float:
     connections = connect(dist.group.WORLD, timedelta(seconds=600), [])
     if connections is None:
         return backend_round_seconds()
-    seconds = _round_seconds(lambda numbers: connections.sum(numbers.numpy()))
+    seconds = _round_seconds(lambda numbers: connections.sum(numbers.numpy()), 1)
     connections.close()
     return seconds
 
 
-def _round_seconds(collective: Callable[[torch.Tensor], object]) -> float:
+def _round_seconds(collective: Callable[[torch.Tensor], object], elements: int) -> float:
     seconds = []
     for _ in range(_ROUNDS):
         begin = time.perf_counter()
-        collective(torch.zeros(_ROUND_ELEMENTS))
+        collective(torch.zeros(elements))
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
 
