@@ -78,6 +78,7 @@ struct MessageLane {
 };
 
 inline constexpr std::size_t kSlotBytes = sizeof(MessageHeader) + kSegmentBytes;
+static_assert(kSlotBytes <= (64 << 10) - 1024, "MPI's own header comes on top");
 
 // What stands before the lane's `message`-th message to or from some worker, of a segment of so many bytes.
 MessageHeader header_of(const MessageLane& lane, std::size_t segment, std::uint64_t message);
