@@ -31,10 +31,10 @@ MessageEngine::MessageEngine(std::unique_ptr<Messenger> messenger, std::size_t l
     : messenger_(std::move(messenger)), groups_(hosts, messenger_->rank(), messenger_->world_size()), timeout_(timeout), lanes_(lanes) {
   if (world_size() == 1) return;
   for (MessageLane& lane : lanes_) {
-    lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kWindow * kSlotBytes + 64);
+    lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kSlots * kSlotBytes + 64);
     void* memory = lane.slots.get();
-    std::size_t space = 2 * kWindow * kSlotBytes + 64;
-    auto* next = static_cast<std::byte*>(std::align(64, 2 * kWindow * kSlotBytes, memory, space));
+    std::size_t space = 2 * kSlots * kSlotBytes + 64;
+    auto* next = static_cast<std::byte*>(std::align(64, 2 * kSlots * kSlotBytes, memory, space));
     for (auto* window : {&lane.sending, &lane.receiving})
       for (Slot& slot : *window) slot.memory = std::exchange(next, next + kSlotBytes);
     const auto workers = static_cast<std::size_t>(world_size());
@@ -78,7 +78,10 @@ void MessageEngine::begin(std::size_t index, const Collective& collective) {
   lane.collective = collective;
   const auto members = groups_.members(collective.group);
   const int place = groups_.place(collective.group);
-  plan_transfers(collective, place, static_cast<int>(members.size()), lane.plan);
+  const bool within_host = collective.group == Group::kWithinHost || messenger_->is_within_host();
+  const Segments segments = within_host ? kWithinHostSegments : kBetweenHostsSegments;
+  lane.window = segments.window;
+  plan_transfers(collective, place, static_cast<int>(members.size()), segments.bytes, lane.plan);
   for (auto* transfers : {&lane.plan.sends, &lane.plan.receives})
     for (Transfer& transfer : *transfers) transfer.peer = members[static_cast<std::size_t>(transfer.peer)];
   lane.next_send = lane.next_receive = lane.sent = lane.received = 0;
@@ -110,9 +113,9 @@ bool MessageEngine::progress() {
 
 // Starts what can be started, and looks whether the lane is done or late.
 void MessageEngine::advance(MessageLane& lane) {
-  for (std::size_t s = 0; s < kWindow; ++s)
+  for (std::size_t s = 0; s < lane.window; ++s)
     if (!lane.receiving[s].busy && lane.next_receive < lane.plan.receives.size()) start_receive(lane, s);
-  for (std::size_t s = 0; s < kWindow; ++s)
+  for (std::size_t s = 0; s < lane.window; ++s)
     if (!lane.sending[s].busy && may_send(lane)) start_send(lane, s);
   if (lane.sent == lane.plan.sends.size() && lane.received == lane.plan.receives.size()) return complete(lane);
   if (messenger_->now() - lane.last_progress > timeout_) fail(lane, late_text(lane, rank(), timeout_));

@@ -1,6 +1,7 @@
 // A lane of the message engine: the collective at hand, its plan, and the slots that its segments pass through.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -16,7 +17,6 @@
 
 namespace thinwire {
 
-inline constexpr std::size_t kWindow = 16;  // messages on their way at once, in each direction of a lane
 inline constexpr std::uint32_t kMagic = 0x54574d31;
 
 // Before a segment; in 64 bytes, so that the segment is aligned.
@@ -48,6 +48,10 @@ struct Notice {
   char text[240] = {};
 };
 
+inline constexpr std::size_t kSlots = std::max(kBetweenHostsSegments.window, kWithinHostSegments.window);
+inline constexpr std::size_t kSlotBytes = sizeof(MessageHeader) + std::max(kBetweenHostsSegments.bytes, kWithinHostSegments.bytes);  // of which few are ever touched
+static_assert(sizeof(MessageHeader) + kBetweenHostsSegments.bytes <= (64 << 10) - 1024, "MPI's own header comes on top");
+
 struct Slot {
   std::byte* memory = nullptr;
   std::size_t transfer = 0;   // index in the plan
@@ -65,7 +69,8 @@ struct MessageLane {
   std::size_t next_send = 0, next_receive = 0, sent = 0, received = 0;
   std::vector<char> is_received;
   std::vector<std::byte> everyones;
-  std::array<Slot, kWindow> sending, receiving;
+  std::size_t window = 0;  // slots that the collective uses, in each direction
+  std::array<Slot, kSlots> sending, receiving;
   std::unique_ptr<std::byte[]> slots;
   std::chrono::nanoseconds last_progress{};
   std::size_t notices_on_their_way = 0;
@@ -76,9 +81,6 @@ struct MessageLane {
   std::size_t group() const { return static_cast<std::size_t>(collective.group); }
   std::uint64_t completed_of_group() const { return completed[group()]; }
 };
-
-inline constexpr std::size_t kSlotBytes = sizeof(MessageHeader) + kSegmentBytes;
-static_assert(kSlotBytes <= (64 << 10) - 1024, "MPI's own header comes on top");
 
 // What stands before the lane's `message`-th message to or from some worker, of a segment of so many bytes.
 MessageHeader header_of(const MessageLane& lane, std::size_t segment, std::uint64_t message);

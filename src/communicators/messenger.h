@@ -28,6 +28,9 @@ class Messenger {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
+  // Whether messages between all workers are known to stay within one host. On all the same.
+  virtual bool is_within_host() const { return false; }
+
   static constexpr int kAnyone = -1;
 
   // Begin an operation. Its memory belongs to the messenger until poll() tells that it has finished, or for ever, unless it can forget.

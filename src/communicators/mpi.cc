@@ -50,6 +50,12 @@ class MpiMessenger final : public Messenger {
     }
     MPI_Comm_rank(channels_.front(), &rank_);
     MPI_Comm_size(channels_.front(), &world_size_);
+    MPI_Comm neighbours = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &neighbours), "MPI_Comm_split_type");
+    int neighbours_size = 0;
+    MPI_Comm_size(neighbours, &neighbours_size);
+    is_within_host_ = neighbours_size == world_size_;
+    MPI_Comm_free(&neighbours);
   }
 
   // While a worker is expected to send something the communicators stay, so that MPI gives their numbers to no others, who would
@@ -76,6 +82,7 @@ class MpiMessenger final : public Messenger {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
+  bool is_within_host() const override { return is_within_host_; }
 
   void send(int peer, int channel, std::span<const std::byte> message, std::span<const std::byte>, Token token) override {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -152,6 +159,7 @@ class MpiMessenger final : public Messenger {
 
   int rank_ = 0;
   int world_size_ = 1;
+  bool is_within_host_ = false;
   std::vector<MPI_Comm> channels_;
   std::vector<Operation> operations_;  // on their way, each with its request
   std::vector<MPI_Request> requests_;

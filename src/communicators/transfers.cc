@@ -15,8 +15,8 @@ constexpr std::size_t kDirectGatherBytes = 128 << 10;
 
 class Planner {
  public:
-  Planner(const Collective& collective, int rank, int world_size, TransferPlan& plan)
-      : bytes_(collective.data.size()), root_(collective.root), rank_(rank), world_size_(world_size), plan_(plan) {
+  Planner(const Collective& collective, int rank, int world_size, std::size_t segment_bytes, TransferPlan& plan)
+      : bytes_(collective.data.size()), root_(collective.root), rank_(rank), world_size_(world_size), segment_bytes_(segment_bytes), plan_(plan) {
     plan_.sends.clear();
     plan_.receives.clear();
     plan_.sends_result = plan_.combine_everyones = false;
@@ -79,28 +79,29 @@ class Planner {
 
   // after: the receive of the first segment, or nothing
   void send(int peer, std::size_t offset, std::size_t bytes, std::size_t after = Transfer::kNothing) {
-    for (std::size_t done = 0; done < bytes; done += kSegmentBytes) {
-      plan_.sends.push_back({.peer = peer, .offset = offset + done, .bytes = std::min(kSegmentBytes, bytes - done), .after = after});
+    for (std::size_t done = 0; done < bytes; done += segment_bytes_) {
+      plan_.sends.push_back({.peer = peer, .offset = offset + done, .bytes = std::min(segment_bytes_, bytes - done), .after = after});
       if (after != Transfer::kNothing) ++after;
     }
   }
 
   void receive(int peer, std::size_t offset, std::size_t bytes, Transfer::Into into) {
-    for (std::size_t done = 0; done < bytes; done += kSegmentBytes)
-      plan_.receives.push_back({.peer = peer, .offset = offset + done, .bytes = std::min(kSegmentBytes, bytes - done), .into = into});
+    for (std::size_t done = 0; done < bytes; done += segment_bytes_)
+      plan_.receives.push_back({.peer = peer, .offset = offset + done, .bytes = std::min(segment_bytes_, bytes - done), .into = into});
   }
 
   const std::size_t bytes_;
   const int root_;
   const int rank_;
   const int world_size_;
+  const std::size_t segment_bytes_;
   TransferPlan& plan_;
 };
 
 }  // namespace
 
-void plan_transfers(const Collective& collective, int rank, int world_size, TransferPlan& plan) {
-  Planner planner(collective, rank, world_size, plan);
+void plan_transfers(const Collective& collective, int rank, int world_size, std::size_t segment_bytes, TransferPlan& plan) {
+  Planner planner(collective, rank, world_size, segment_bytes, plan);
   if (collective.data.empty() || world_size == 1) return;
   switch (collective.kind) {
     case CollectiveKind::kGather:

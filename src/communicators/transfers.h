@@ -8,9 +8,16 @@
 
 namespace thinwire {
 
-// The longest piece that travels as one message. With what stands before it, it stays below 64 KiB: up to that MPI libraries send over TCP at once, where they
-// ask the receiver first whether longer ones may come; on a busy link the answer takes as long as a ring's step loses.
-inline constexpr std::size_t kSegmentBytes = 60 << 10;
+// How a collective's data is cut into messages: the longest, and how many are on their way at once, in each direction of a lane.
+struct Segments {
+  std::size_t bytes;
+  std::size_t window;
+};
+// Between hosts. With what stands before it, a segment stays below 64 KiB: up to that MPI libraries send over TCP at once, where they
+// ask the receiver first whether longer ones may come; on a busy link each step of a ring would wait for the answer.
+inline constexpr Segments kBetweenHostsSegments = {60 << 10, 16};
+// Within one, where MPI asks for any, and each message takes the processor.
+inline constexpr Segments kWithinHostSegments = {256 << 10, 4};
 
 struct Transfer {
   // Where a received segment goes.
@@ -40,6 +47,6 @@ struct TransferPlan {
 // Large sums, maxima and unions go around a ring: each worker's part of the data is combined on its way, then passed on.
 // Large gathers do too, part after part. Small ones, and scatters, go straight to every other worker, to the next ones first. A broadcast goes
 // along a chain. Large sums are not taken in rank order, but have the same bits on every worker and in every run.
-void plan_transfers(const Collective& collective, int rank, int world_size, TransferPlan& plan);
+void plan_transfers(const Collective& collective, int rank, int world_size, std::size_t segment_bytes, TransferPlan& plan);
 
 }  // namespace thinwire
