@@ -31,12 +31,7 @@ MessageEngine::MessageEngine(std::unique_ptr<Messenger> messenger, std::size_t l
     : messenger_(std::move(messenger)), groups_(hosts, messenger_->rank(), messenger_->world_size()), timeout_(timeout), lanes_(lanes) {
   if (world_size() == 1) return;
   for (MessageLane& lane : lanes_) {
-    lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kSlots * kSlotBytes + 64);
-    void* memory = lane.slots.get();
-    std::size_t space = 2 * kSlots * kSlotBytes + 64;
-    auto* next = static_cast<std::byte*>(std::align(64, 2 * kSlots * kSlotBytes, memory, space));
-    for (auto* window : {&lane.sending, &lane.receiving})
-      for (Slot& slot : *window) slot.memory = std::exchange(next, next + kSlotBytes);
+    lane.slots = std::make_unique_for_overwrite<std::byte[]>(2 * kWindowBytes + alignof(MessageHeader));
     const auto workers = static_cast<std::size_t>(world_size());
     lane.departed.resize(workers);
     lane.messages_to.resize(workers);
@@ -80,7 +75,7 @@ void MessageEngine::begin(std::size_t index, const Collective& collective) {
   const int place = groups_.place(collective.group);
   const bool within_host = collective.group == Group::kWithinHost || messenger_->is_within_host();
   const Segments segments = within_host ? kWithinHostSegments : kBetweenHostsSegments;
-  lane.window = segments.window;
+  lane.divide_slots(segments);
   plan_transfers(collective, place, static_cast<int>(members.size()), segments.bytes, lane.plan);
   for (auto* transfers : {&lane.plan.sends, &lane.plan.receives})
     for (Transfer& transfer : *transfers) transfer.peer = members[static_cast<std::size_t>(transfer.peer)];
@@ -128,7 +123,7 @@ void MessageEngine::start_receive(MessageLane& lane, std::size_t number) {
   slot.message = lane.messages_from[static_cast<std::size_t>(lane.plan.receives[slot.transfer].peer)]++;
   const Transfer& transfer = lane.plan.receives[slot.transfer];
   const std::span<std::byte> place = place_of(lane, transfer);
-  const std::size_t head = place.empty() ? kSlotBytes : sizeof(MessageHeader);
+  const std::size_t head = place.empty() ? lane.slot_bytes : sizeof(MessageHeader);
   messenger_->receive(transfer.peer, static_cast<int>(index_of(lane)), {slot.memory, head}, place,
                       token(Role::kSegmentReceived, index_of(lane), number));
 }

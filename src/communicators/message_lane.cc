@@ -1,10 +1,22 @@
 #include "communicators/message_lane.h"
 
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "communicators/check_collective.h"
 
 namespace thinwire {
+
+void MessageLane::divide_slots(const Segments& segments) {
+  window = segments.window;
+  slot_bytes = sizeof(MessageHeader) + segments.bytes;
+  void* memory = slots.get();
+  std::size_t space = 2 * kWindowBytes + alignof(MessageHeader);
+  auto* next = static_cast<std::byte*>(std::align(alignof(MessageHeader), 2 * kWindowBytes, memory, space));
+  for (auto* slots_of_direction : {&sending, &receiving})
+    for (std::size_t s = 0; s < window; ++s) (*slots_of_direction)[s].memory = std::exchange(next, next + slot_bytes);
+}
 
 MessageHeader header_of(const MessageLane& lane, std::size_t segment, std::uint64_t message) {
   MessageHeader header;

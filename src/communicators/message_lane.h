@@ -49,7 +49,8 @@ struct Notice {
 };
 
 inline constexpr std::size_t kSlots = std::max(kBetweenHostsSegments.window, kWithinHostSegments.window);
-inline constexpr std::size_t kSlotBytes = sizeof(MessageHeader) + std::max(kBetweenHostsSegments.bytes, kWithinHostSegments.bytes);  // of which few are ever touched
+constexpr std::size_t window_bytes(const Segments& segments) { return segments.window * (sizeof(MessageHeader) + segments.bytes); }
+inline constexpr std::size_t kWindowBytes = std::max(window_bytes(kBetweenHostsSegments), window_bytes(kWithinHostSegments));
 static_assert(sizeof(MessageHeader) + kBetweenHostsSegments.bytes <= (64 << 10) - 1024, "MPI's own header comes on top");
 
 struct Slot {
@@ -69,7 +70,7 @@ struct MessageLane {
   std::size_t next_send = 0, next_receive = 0, sent = 0, received = 0;
   std::vector<char> is_received;
   std::vector<std::byte> everyones;
-  std::size_t window = 0;  // slots that the collective uses, in each direction
+  std::size_t window = 0, slot_bytes = 0;  // slots that the collective uses, in each direction
   std::array<Slot, kSlots> sending, receiving;
   std::unique_ptr<std::byte[]> slots;
   std::chrono::nanoseconds last_progress{};
@@ -80,6 +81,9 @@ struct MessageLane {
   // Of the group at hand.
   std::size_t group() const { return static_cast<std::size_t>(collective.group); }
   std::uint64_t completed_of_group() const { return completed[group()]; }
+
+  // Of the collective that begins. Pre: no slot is busy.
+  void divide_slots(const Segments& segments);
 };
 
 // What stands before the lane's `message`-th message to or from some worker, of a segment of so many bytes.
