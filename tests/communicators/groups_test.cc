@@ -1,11 +1,15 @@
 // Collectives of workers of one host, and of workers of several hosts, between threads and by messages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <tuple>
 #include <vector>
 
+#include "communicators/message_lane.h"
 #include "core/host_groups.h"
 #include "post_office.h"
 #include "thinwire/errors.h"
@@ -92,6 +96,28 @@ TEST_P(Groups, WhoLeavesEndsItsHostAndItsPartAtOnce) {
 TEST_P(Groups, HostsThatCannotBe) {
   EXPECT_THROW(make_local_communicators(3, std::chrono::seconds(1), Hosts{0, 1}), ArgumentError);
   EXPECT_THROW(make_posting_communicators(3, std::chrono::seconds(1), {}, Hosts{0, 1, 1, 1}), ArgumentError);
+}
+
+// In one lane, which cuts what it sends within a host into longer pieces.
+TEST(Segments, AreShortBetweenHostsAndLongWithinOne) {
+  constexpr std::size_t kElements = 500'000;  // several of either in a worker's part
+  std::size_t longest = 0;
+  const auto measure = [&](int, int, int, const PostOffice::Letter& letter) {
+    longest = std::max(longest, letter.size());
+    return true;
+  };
+  auto group = make_posting_communicators(4, std::chrono::seconds(20), measure, Hosts{0, 0, 1, 1});
+  for (const auto& [whose, workers, bytes] : {std::tuple(Group::kBetweenHosts, 2, kBetweenHostsSegments.bytes), std::tuple(Group::kWithinHost, 2, kWithinHostSegments.bytes),
+                                               std::tuple(Group::kAll, 4, kBetweenHostsSegments.bytes)}) {
+    longest = 0;
+    const auto errors = run_workers(group, [&, whose = whose, workers = workers](Communicator& communicator, std::size_t) {
+      std::vector<float> values(kElements, 1);
+      communicator.perform({.kind = CollectiveKind::kSum, .type = ElementType::kFloat32, .group = whose, .data = bytes_of(values)});
+      EXPECT_EQ(values, std::vector<float>(kElements, static_cast<float>(workers)));
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(4));
+    EXPECT_EQ(longest, sizeof(MessageHeader) + bytes) << name_of(whose);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Groups, testing::Bool(), [](const auto& engine) { return engine.param ? "messages" : "threads"; });
