@@ -12,12 +12,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "build" / "libthinwire_simulated.so"
+_PLATFORM = ROOT / "build" / "libthinwire_simulated_cluster.so"
 # What the ranks' computation takes is measured as they do it here, and is what it takes there.
 _FLOPS = 1e9
 # Of a rate, what TCP over Ethernet leaves: 1,448 of 1,538 bytes.
 _PAYLOAD_SHARE = 1448 / 1538
 _LATENCY = 25e-6  # of a host's link, of which a message crosses two
 _BUCKET = 6_553_600  # elements: 25 MiB, as DDP's
+# Seconds of computation that count: what is shorter is for the most part the simulator's own way from one rank to the next, and an event each.
+_SHORTEST = 20e-6
 _WITHIN_HOST = 8e9, 1e-6  # bytes a second and seconds between ranks of a host
 
 
@@ -42,16 +45,9 @@ class Cluster:
         """What the bytes alone of a sum of float32 around a ring take, which enters and leaves each host once."""
         return 2 * (self.ranks - 1) / self.ranks * 4 * elements / self.bytes_per_second
 
-    def platform(self) -> str:
-        within, within_latency = _WITHIN_HOST
-        return f"""<?xml version='1.0'?>
-<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
-<platform version="4.1">
-  <cluster id="cluster" prefix="host" radical="0-{self.hosts - 1}" suffix="" speed="{_FLOPS:.0f}f" core="{self.ranks_a_host}"
-           bw="{self.bytes_per_second:.0f}Bps" lat="{_LATENCY}s" sharing_policy="SPLITDUPLEX"
-           loopback_bw="{within:.0f}Bps" loopback_lat="{within_latency}s"/>
-</platform>
-"""
+    def description(self) -> str:
+        """For platform.cc."""
+        return " ".join(map(str, (self.hosts, self.ranks_a_host, _FLOPS, self.bytes_per_second, _LATENCY, *_WITHIN_HOST)))
 
     def host_file(self) -> str:
         return "".join(f"host{rank // self.ranks_a_host}\n" for rank in range(self.ranks))
@@ -61,22 +57,22 @@ class Cluster:
 
 
 def build() -> None:
-    subprocess.run(["cmake", "--build", "build", "--target", "thinwire_simulated"], cwd=ROOT, check=True, capture_output=True, text=True)
+    subprocess.run(["cmake", "--build", "build", "--target", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
 
 
 def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, two_levels: bool) -> dict:
     """The tool's report, in simulated seconds."""
     with tempfile.TemporaryDirectory(prefix="thinwire-scale-") as folder:
-        platform, host_file = Path(folder, "platform.xml"), Path(folder, "hosts")
-        platform.write_text(cluster.platform())
+        host_file = Path(folder, "hosts")
         host_file.write_text(cluster.host_file())
-        settings = {"smpi/host-speed": f"{_FLOPS:.0f}f", "network/model": "CM02", "network/TCP-gamma": "0", "smpi/os": "0:0:0", "smpi/or": "0:0:0",
-                    "smpi/test": "1e-6", "smpi/finalization-barrier": "yes", "smpi/grow-injected-times": "no", "contexts/stack-size": "1024"}  # fmt: skip
+        settings = {"smpi/host-speed": f"{_FLOPS:.0f}f", "network/model": "CM02", "network/TCP-gamma": "0", "network/crosstraffic": "no",
+                    "smpi/os": "0:0:0", "smpi/or": "0:0:0", "smpi/test": "0", "smpi/cpu-threshold": str(_SHORTEST),
+                    "smpi/finalization-barrier": "yes", "contexts/stack-size": "1024"}  # fmt: skip
         options = [f"--cfg={name}:{value}" for name, value in settings.items()]
         tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--repetitions", str(repetitions), "--json",
                 "--progress", "caller", "--lanes", "1", "--bucket", str(_BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
-        command = ["smpirun", "-np", str(cluster.ranks), "-platform", str(platform), "-hostfile", str(host_file), *options, *tool]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        command = ["smpirun", "-np", str(cluster.ranks), "-platform", str(_PLATFORM), "-hostfile", str(host_file), *options, *tool]
+        environment = {**os.environ, "THINWIRE_CLUSTER": cluster.description(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr[-3000:]}")

@@ -154,7 +154,7 @@ std::string per_cent(double share) {
 }
 
 void print_for_people(const Compared& compared) {
-  Table table({{"link", 8}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}, {"ns a byte", 9, true}});
+  Table table({{"link", 12}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}, {"ns a byte", 9, true}});
   for (const ComparedRow& row : compared.rows)
     table.add({row.link, with_commas(row.elements), row.path, row.spec, milliseconds(row.measured_seconds), milliseconds(row.predicted_seconds),
                (row.off() >= 0 ? "+" : "") + per_cent(row.off()), number_text(1e9 * row.sending_seconds)});
@@ -253,7 +253,7 @@ Command add_plan(CLI::App& tool) {
       ->check(whole_number(1, kMostPlanned));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
   app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
-  app->add_option("--measured", options->measured, "Predict what bench.network or ./run measured, from their JSON")
+  app->add_option("--measured", options->measured, "Predict what bench.network, ./run or bench.scale measured, from their JSON")
       ->type_name("FILE")
       ->excludes("--link");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
@@ -283,7 +283,8 @@ Examples:
   thinwire plan --link 10gbit --latency 50us --threads 4 --hidden 0 --compute 0.1
   thinwire plan --link 1gbit --hosts 4x8 --compute 0.15 --html plan.html
   thinwire plan --measured out/network/network.json
-  thinwire plan --measured out/results.json)");
+  thinwire plan --measured out/results.json
+  thinwire plan --measured out/scale.json)");
   return {app, [options] { run_plan(*options); }};
 }
 

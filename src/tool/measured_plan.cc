@@ -16,11 +16,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 MeasuredRows rows_of(const std::string& path, const PlanOptions& given) {
-  const std::string refusal = path + ": is neither what bench.network writes, a JSON object with settings and rows, nor what ./run does, with settings, network and runs";
+  const std::string refusal = path + ": is neither what bench.network writes, a JSON object with settings and rows, nor what ./run does, with settings, network and runs, "
+                                     "nor what bench.scale does, with command and rows";
   const Json file = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
-  if (!file.is_object() || !file.contains("settings") || file.contains("rows") == file.contains("runs")) throw Error(refusal);
+  if (!file.is_object() || file.contains("rows") == file.contains("runs")) throw Error(refusal);
   try {
-    return file.contains("rows") ? rows_of_network(file, given) : rows_of_training(file, given);
+    if (file.contains("runs")) return rows_of_training(file, given);
+    if (file.contains("settings")) return rows_of_network(file, given);
+    if (file.contains("command")) return rows_of_simulation(file, given);
+    throw Error(refusal);
   } catch (const Json::exception& error) {
     throw Error(refusal + ": " + error.what());
   }

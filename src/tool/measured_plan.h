@@ -29,7 +29,7 @@ struct Compared {
   double worst_off() const;
 };
 
-// `path`: a network.json or a results.json. Its workers were on one machine, which `given.cores` says how many cores it has, else this one's. What sending takes of the
+// `path`: a network.json, a results.json or a scale.json. The workers of the first two were on one machine, which `given.cores` says how many cores it has, else this one's. What sending takes of the
 // processor is, unless `given` says it, what the file tells: bench.network's longest plain sum of the same path on the fastest link, what DDP does itself left out (where
 // its bytes take the link less than half of its time, all cores for all of it; else what it had of the processor), or what DDP's longest plain sum on the same link had, if that
 // is more; or ./run's all-reduce before it trains; where that is not known, as measured here. Throws

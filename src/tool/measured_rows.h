@@ -31,9 +31,10 @@ struct MeasuredRows {
 // itself; and one level where `per_host` workers share a link.
 bool set_spec(const std::string& spec, int per_host, bool has_hooks, PlanOptions& plan);
 
-// Of a network.json of bench.network, and of a results.json of ./run. `given`: what all rows have in common; its cores are known. Throw Json's exceptions for
-// files that are none of that kind.
+// Of a network.json of bench.network, a results.json of ./run, and a scale.json of bench.scale. `given`: what all rows have in common; its cores are known.
+// Throw Json's exceptions for files that are none of that kind.
 MeasuredRows rows_of_network(const nlohmann::ordered_json& network, PlanOptions given);
 MeasuredRows rows_of_training(const nlohmann::ordered_json& results, PlanOptions given);
+MeasuredRows rows_of_simulation(const nlohmann::ordered_json& simulation, const PlanOptions& given);
 
 }  // namespace thinwire::tool

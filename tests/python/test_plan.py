@@ -251,6 +251,20 @@ def test_sending_is_what_plain_sums_take_that_the_link_does_not_bound(write):  #
     assert result["rows"][0]["predicted_seconds"] == pytest.approx(0.03, rel=0.1)
 
 
+def test_predictions_beside_what_was_simulated(write):  # noqa: F811
+    row = {"link": "8mbit", "payload_bits_per_second": 7.5e6, "ranks": 3, "ranks_a_host": 1, "elements": 100_000, "compressor": "bf16", "seconds": 0.28,
+           "plain_seconds": 0.57, "round_seconds": 0.001, "lanes": 1, "bucket_elements": 50_000}  # fmt: skip
+    on_hosts = row | {"ranks": 4, "ranks_a_host": 2, "compressor": "casq:bits=2,reduce=gather", "elements": 131_072, "seconds": 0.04, "plain_seconds": 0.9}
+    path = write("scale.json", json.dumps({"command": "", "rows": [row, row | {"compressor": "casq:bits=2", "seconds": 0.05}, on_hosts]}))
+    rows = succeed_in_json("plan", "--measured", path)["rows"]
+    assert [(row["link"], row["path"], row["compressor"], row["measured_seconds"]) for row in rows] == [
+        ("8mbit, 3", "SMPI", "plain", 0.57), ("8mbit, 3", "SMPI", "bf16", 0.28), ("8mbit, 3", "SMPI", "casq:bits=2", 0.05),
+        ("8mbit, 2x2", "SMPI", "plain", 0.9), ("8mbit, 2x2", "SMPI", "casq:bits=2,reduce=gather", 0.04)]  # fmt: skip
+    wires = [bits / 8 * elements / (7.5e6 / 8) for bits, elements in ((32 * 4 / 3, 1e5), (16 * 4 / 3, 1e5), (4, 1e5), (48, 131_072), (2, 131_072))]
+    assert [row["predicted_seconds"] for row in rows] == pytest.approx(wires, rel=0.1, abs=0.01)
+    assert all(row["sending_seconds_per_byte"] == 0 for row in rows)
+
+
 def test_predictions_beside_what_trainings_took(write):  # noqa: F811
     rows = {"plain": (1.5, None), "thinwire:bf16": (1.2, 2), "casq:bits=2,reduce=scatter": (1.1, 4)}
     left_out = dict.fromkeys(["bf16", "powersgd:rank=2", "s2+none", "auto", "local:every=3/none", "hosts:bf16", "fsdp/bf16"], (9.9, 1))
