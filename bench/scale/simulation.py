@@ -57,7 +57,7 @@ class Cluster:
 
 
 def build() -> None:
-    subprocess.run(["cmake", "--build", "build", "--target", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
+    subprocess.run(["scripts/cmake_build.sh", "release", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
 
 
 def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, two_levels: bool) -> dict:
