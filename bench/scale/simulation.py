@@ -41,6 +41,11 @@ class Cluster:
         """Of a host's link."""
         return self.bits_per_second / 8 * _PAYLOAD_SHARE
 
+    @property
+    def latency_seconds(self) -> float:
+        """From host to host."""
+        return 2 * _LATENCY
+
     def ring_seconds(self, elements: int) -> float:
         """What the bytes alone of a sum of float32 around a ring take, which enters and leaves each host once."""
         return 2 * (self.ranks - 1) / self.ranks * 4 * elements / self.bytes_per_second

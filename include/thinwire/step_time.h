@@ -14,6 +14,7 @@ struct BucketCost {
   double between_seconds = 0;  // from there to the last one, in even parts; of less than two rounds nothing
   double decode_seconds = 0;   // and behind that
   int rounds = 1;
+  int hops = 0;      // of all rounds: messages of which each waits for the one before, as around a ring; 0: one a round
   double bytes = 0;  // that a worker sends, in each round as many
 };
 
@@ -40,7 +41,8 @@ struct StepTime {
 // of its rounds a bucket is at both at once, and waits for the round behind the link alone; what the owners of its parts do before the next round
 // begins when it is done with all three.
 //
-//   service at the link: senders * bytes / rounds / bytes_per_second   behind it: round_seconds
+//   service at the link: senders * bytes / rounds / bytes_per_second   behind it: round_seconds, and for each further hop of the round
+//     round_seconds less what the link takes of a hop's bytes beyond their first segment, if that is not negative
 //   service at the processor: encode_seconds, bytes / rounds * sending_seconds, between_seconds / (rounds - 1), decode_seconds
 //
 // The computation is one more thread that wants the processor, as far as its cores are not idle: beside n buckets that are there it goes on at

@@ -98,21 +98,39 @@ class Planner {
   TransferPlan& plan_;
 };
 
+bool goes_straight(const Collective& collective) {
+  return collective.data.size() <= (collective.kind == CollectiveKind::kGather ? kDirectGatherBytes : kDirectBytes);
+}
+
 }  // namespace
+
+int hops_of(const Collective& collective, int world_size) {
+  if (collective.data.empty() || world_size == 1) return 0;
+  switch (collective.kind) {
+    case CollectiveKind::kGather:
+      return goes_straight(collective) ? 1 : world_size - 1;
+    case CollectiveKind::kScatter:
+      return 1;
+    case CollectiveKind::kBroadcast:
+      return world_size - 1;
+    default:
+      return goes_straight(collective) ? 1 : 2 * (world_size - 1);
+  }
+}
 
 void plan_transfers(const Collective& collective, int rank, int world_size, std::size_t segment_bytes, TransferPlan& plan) {
   Planner planner(collective, rank, world_size, segment_bytes, plan);
   if (collective.data.empty() || world_size == 1) return;
   switch (collective.kind) {
     case CollectiveKind::kGather:
-      if (collective.data.size() > kDirectGatherBytes) return planner.gather_in_ring();
+      if (!goes_straight(collective)) return planner.gather_in_ring();
       return planner.gather(Transfer::Into::kResult);
     case CollectiveKind::kScatter:
       return planner.scatter();
     case CollectiveKind::kBroadcast:
       return planner.chain();
     default:
-      if (collective.data.size() > kDirectBytes) return planner.ring();
+      if (!goes_straight(collective)) return planner.ring();
       plan.combine_everyones = true;
       planner.gather(Transfer::Into::kEveryones);
   }

@@ -49,4 +49,7 @@ struct TransferPlan {
 // along a chain. Large sums are not taken in rank order, but have the same bits on every worker and in every run.
 void plan_transfers(const Collective& collective, int rank, int world_size, std::size_t segment_bytes, TransferPlan& plan);
 
+// Of the messages of a collective: how many wait for one another.
+int hops_of(const Collective& collective, int world_size);
+
 }  // namespace thinwire

@@ -5,10 +5,13 @@
 #include <limits>
 #include <vector>
 
+#include "communicators/transfers.h"
+
 namespace thinwire {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kSegment = kBetweenHostsSegments.bytes;
 
 // Serves all that are there at once, each as fast as the others: with n there, each gets an n-th of it.
 class Station {
@@ -101,7 +104,7 @@ class Simulation {
     computed_ = computation_ends ? step_.compute_seconds : computes() ? std::max(ready, computed) : computed_;
     now_ += seconds;
     if (computation_ends) computed_at_ = now_;
-    for (const std::size_t bucket : sent_) states_[bucket].arrives = now_ + (buckets_[bucket].rounds > 0 ? step_.link.round_seconds : 0);
+    for (const std::size_t bucket : sent_) states_[bucket].arrives = now_ + latency(buckets_[bucket]);
     for (const std::size_t bucket : served_) finish(bucket);
     for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) arrive(bucket);
   }
@@ -114,6 +117,14 @@ class Simulation {
       compute(bucket);
       return true;
     });
+  }
+
+  // Of a round. A hop begins when the first segment of the one before has arrived; what follows that one keeps the link busy meanwhile.
+  double latency(const BucketCost& bucket) const {
+    if (bucket.rounds == 0) return 0;
+    const int hops = std::max(bucket.hops, bucket.rounds);
+    const double behind_first = std::max(0.0, bucket.bytes / hops - kSegment) * step_.senders / step_.link.bytes_per_second;
+    return step_.link.round_seconds + (static_cast<double>(hops) / bucket.rounds - 1) * std::max(0.0, step_.link.round_seconds - behind_first);
   }
 
   int rounds_of(std::size_t bucket) const { return std::max(1, buckets_[bucket].rounds); }

@@ -10,6 +10,7 @@
 #include <span>
 #include <thread>
 
+#include "communicators/transfers.h"
 #include "thinwire/communicator.h"
 #include "thinwire/reducer.h"
 
@@ -49,6 +50,7 @@ class Workers {
                                .between_seconds = median(figures.between),
                                .decode_seconds = median(figures.decode),
                                .rounds = figures.rounds,
+                               .hops = figures.hops,
                                .bytes = figures.bytes / (kSteps - 1)});
     const Counters all = reducers_[0]->counters();
     if (all.measured_energy > 0) costs.nmse_worker = all.error_energy / all.measured_energy;
@@ -60,7 +62,13 @@ class Workers {
   struct Figures {
     std::vector<double> encode, between, decode;
     double bytes = 0;
-    int rounds = 0;  // at most
+    int rounds = 0, hops = 0;  // at most
+  };
+
+  // Of a bucket, once.
+  struct Reduced {
+    std::vector<double> seconds = {0};  // before each of its rounds, and behind them. What a host's workers do for each other belongs to what it is done for
+    int hops = 0;
   };
 
   // The first failure is the cause; those of the others follow from it.
@@ -85,40 +93,44 @@ class Workers {
     reducer.begin_step();
     for (std::size_t bucket = 0; bucket < buckets_.ends.size(); ++bucket) {
       const Counters before = reducer.counters();
-      const std::vector<double> computed = reduce(bucket, reducer, gradient, communicator);
-      if (rank == 0 && counts) add(figures_[bucket], computed, before, reducer.counters());
+      const Reduced reduced = reduce(bucket, reducer, gradient, communicator);
+      if (rank == 0 && counts) add(figures_[bucket], reduced, before, reducer.counters());
     }
     const std::lock_guard turn(turn_);
     reducer.end_step();
   }
 
-  // Seconds before each of its rounds, and behind them. What a host's workers do for each other belongs to what it is done for.
-  std::vector<double> reduce(std::size_t bucket, Reducer& reducer, std::span<float> gradient, Communicator& communicator) {
+  Reduced reduce(std::size_t bucket, Reducer& reducer, std::span<float> gradient, Communicator& communicator) {
     const Layout& layout = buckets_.layout;
     std::vector<ParameterGradient> parameters;
     for (std::uint32_t p = bucket == 0 ? 0 : buckets_.ends[bucket - 1]; p < buckets_.ends[bucket]; ++p)
       parameters.push_back(
           {p, ElementType::kFloat32, std::as_writable_bytes(gradient.subspan(layout.offset(p), layout.parameters()[p].elements()))});
     Reduction reduction = reducer.reduce(parameters);
-    std::vector<double> seconds = {0};
+    Reduced reduced;
     const auto next = [&] {
       const std::lock_guard turn(turn_);
       const auto begin = std::chrono::steady_clock::now();
       const Collective* const collective = reduction.next();
-      seconds.back() += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      if (collective && collective->group != Group::kWithinHost) seconds.push_back(0);
+      reduced.seconds.back() += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (collective && collective->group != Group::kWithinHost) {
+        reduced.seconds.push_back(0);
+        reduced.hops += hops_of(*collective, collective->group == Group::kAll ? static_cast<int>(hosts_.size()) : hosts_.back() + 1);
+      }
       return collective;
     };
     while (const Collective* collective = next()) communicator.perform(*collective);
-    return seconds;
+    return reduced;
   }
 
-  static void add(Figures& figures, const std::vector<double>& computed, const Counters& before, const Counters& after) {
+  static void add(Figures& figures, const Reduced& reduced, const Counters& before, const Counters& after) {
+    const std::vector<double>& computed = reduced.seconds;
     figures.encode.push_back(computed.size() > 1 ? computed.front() : 0);
     figures.decode.push_back(computed.back());
     figures.between.push_back(std::max(0.0, std::accumulate(computed.begin(), computed.end(), -figures.encode.back() - figures.decode.back())));
     figures.bytes += after.traffic_bytes - before.traffic_bytes;
     figures.rounds = std::max(figures.rounds, static_cast<int>(after.rounds - before.rounds));
+    figures.hops = std::max(figures.hops, reduced.hops);
   }
 
   const Buckets& buckets_;

@@ -264,7 +264,8 @@ A model of the step (docs/plan.md) adds the network:
               host once; all else goes on two levels (docs/hosts.md), where the workers of a host
               send at once
   --latency   is waited for once in each round; uncompressed and gathered buckets take one round,
-              reduce=scatter and powersgd two
+              reduce=scatter and powersgd two; and once for each further step around a ring, as far
+              as what follows the first 60 KiB of its message does not keep the link busy
   --compute   its last two thirds are the backward pass, in which buckets of whole parameters become
               ready from the last to the first, as in DDP, by their elements
   --hidden    1: codecs run on cores that the computation leaves idle, as beside a GPU; 0: the

@@ -87,6 +87,7 @@ std::optional<PlanOptions> options_for(const Json& row, const Json* alone, doubl
   const bool through_mpi = path == "MPI";
   if (spec == kPlainSums) {
     options.lanes = through_mpi ? kPlainLanes : kAnyLanes;
+    options.has_whole_rounds = !through_mpi;
     if (through_mpi) options.bucket_mb = static_cast<double>(kBucketElements) / kElementsOfAMiB;
     return options;
   }

@@ -16,7 +16,7 @@ PlanOptions options_for(const Json& row, PlanOptions options) {
   options.workers = row.at("ranks");
   options.per_host = row.at("ranks_a_host");
   options.elements = row.at("elements");
-  options.link = {.bytes_per_second = row.at("payload_bits_per_second").get<double>() * kWithHeaders / 8, .round_seconds = row.at("round_seconds")};
+  options.link = {.bytes_per_second = row.at("payload_bits_per_second").get<double>() * kWithHeaders / 8, .round_seconds = row.at("latency_seconds")};
   options.bucket_mb = row.at("bucket_elements").get<double>() / kElementsOfAMiB;
   options.lanes = row.at("lanes");
   options.specs.clear();

@@ -38,6 +38,7 @@ MeasuredRows rows_of_training(const Json& results, PlanOptions given) {
     const auto run = std::ranges::find_if(runs, [&](const Json& each) { return each.at("compressor") == spec; });
     plan.link = {.bytes_per_second = network.at("payload_bits_per_second").get<double>() * kWithHeaders / 8, .round_seconds = network.at(is_plain ? "backend_round_seconds" : "round_seconds")};
     plan.lanes = is_plain ? kAnyLanes : run->at("lanes").get<int>();
+    plan.has_whole_rounds = is_plain;  // which PyTorch's backend moves
     measured.rows.push_back({link, "DDP", spec, row.at("step_seconds"), network.at("sending_seconds_per_byte").get<double>(), std::move(plan)});
   }
   return measured;

@@ -171,7 +171,9 @@ std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost>
     sum.bytes += cost.bytes;
   }
   const std::vector<std::uint64_t> sampled = bucket_elements(sample.buckets);
-  sum.rounds = measured[static_cast<std::size_t>(std::ranges::max_element(sampled) - sampled.begin())].rounds;
+  const BucketCost& largest = measured[static_cast<std::size_t>(std::ranges::max_element(sampled) - sampled.begin())];
+  sum.rounds = largest.rounds;
+  sum.hops = largest.hops;
   std::vector<BucketCost> costs;
   const auto all = static_cast<double>(sample.elements());
   for (const std::uint64_t each : elements) costs.push_back(scaled(sum, static_cast<double>(each) / all));
@@ -190,6 +192,7 @@ BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int 
   cost.encode_seconds = seconds(&BucketCost::encode_seconds);
   cost.between_seconds = seconds(&BucketCost::between_seconds);
   cost.decode_seconds = seconds(&BucketCost::decode_seconds);
+  cost.hops = static_cast<int>(std::lround(on_line(all, few, fewer.cost.hops, many, more.cost.hops)));  // of rings as many as bytes would have it
   cost.bytes = (all - 1) * std::max(0.0, on_line(1 / all, 1 / few, fewer.cost.bytes / (few - 1), 1 / many, more.cost.bytes / (many - 1)));
   return cost;
 }

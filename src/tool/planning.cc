@@ -53,6 +53,8 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
   if (measured.size() > 1)
     for (std::size_t i = 0; i < costs.buckets.size(); ++i)
       costs.buckets[i] = extrapolate({all_tried.front(), measured.front().buckets[i]}, {all_tried.back(), costs.buckets[i]}, parties);
+  if (options.has_whole_rounds)
+    for (BucketCost& bucket : costs.buckets) bucket.hops = 0;
   row.buckets = std::move(costs.buckets);
   row.error = costs.nmse_worker;
   return row;

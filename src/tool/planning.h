@@ -23,6 +23,7 @@ struct PlanOptions {
   Link link{.bytes_per_second = 0, .round_seconds = 200e-6};
   int workers = 4;
   int per_host = 1;  // of them, that share a host's link; then all but kPlainSpec goes on two levels
+  bool has_whole_rounds = false;  // link.round_seconds is what a sum of next to nothing took, with all of its hops, and not one message
   std::optional<Layout> layout;
   std::uint64_t elements = 25'600'000;  // where there is none
   double compute_seconds = 0;

@@ -51,6 +51,19 @@ TEST(StepTime, WorkersOfAHostShareItsLink) {
   EXPECT_DOUBLE_EQ(time.seconds, 7.75);
 }
 
+// Six messages around a ring, each of which waits half a second for the one before: three seconds behind the .6 that their bytes take. Where each is 40 bytes
+// longer than a segment, these .4 seconds pass meanwhile, and so for 60 does all of the wait but the first.
+TEST(StepTime, HopsOfARingWaitForOneAnother) {
+  const auto seconds = [](double bytes_a_hop) {
+    const std::vector<BucketCost> bucket = {{.encode_seconds = 1, .decode_seconds = 0.25, .rounds = 1, .hops = 6, .bytes = 6 * bytes_a_hop}};
+    return predict_step({.lanes = 1, .link = kLink}, bucket).seconds - 1.25 - 6 * bytes_a_hop / kLink.bytes_per_second;
+  };
+  constexpr double kSegment = 60 << 10;
+  EXPECT_DOUBLE_EQ(seconds(10), 6 * 0.5);
+  EXPECT_NEAR(seconds(kSegment + 40), 0.5 + 5 * 0.1, 1e-9);
+  EXPECT_NEAR(seconds(kSegment + 60), 0.5, 1e-9);
+}
+
 // Codecs that take the computation's cores and are all done before its end cost what they take. Of a core that is idle for three quarters they have 7/8, as does the computation.
 TEST(StepTime, WhatIsNotHiddenDelays) {
   const std::vector<BucketCost> buckets = {{.ready_seconds = 1, .encode_seconds = 0.5, .decode_seconds = 0.5, .bytes = 100}};
