@@ -42,6 +42,7 @@ ordered_json row_json(const PlanRow& row, const Plan& plan) {
                        {"between_seconds", bucket.between_seconds},
                        {"decode_seconds", bucket.decode_seconds},
                        {"rounds", bucket.rounds},
+                       {"hops", bucket.hops},
                        {"bytes", bucket.bytes}});
   }
   return {{"compressor", row.spec},

@@ -47,15 +47,21 @@ def test_one_bucket_adds_up():
     assert rows["none"]["rounds"] == 1 and rows["none"]["nmse_worker"] == 0
     assert rows["none"]["bits_per_element"] == pytest.approx(32 * 4 / 3, rel=1e-3)
     assert rows["none"]["pays"] == "never"
+    assert [rows[spec]["buckets"][0]["hops"] for spec in ("none", *FEW[1::2])] == [4, 4, 2]  # two sums go around the ring
+
+    def seconds(spec, bits_per_second):
+        [bucket] = rows[spec]["buckets"]
+        on_link = 8 * HEADERS * bucket["bytes"] / bits_per_second
+        behind_first = max(0, 8 * (HEADERS * bucket["bytes"] / bucket["hops"] - 61_440) / bits_per_second)
+        return codec_of(bucket) + on_link + 0.003 * bucket["rounds"] + (bucket["hops"] - bucket["rounds"]) * max(0, 0.003 - behind_first)
+
     for spec in FEW[1::2]:
-        a, b = rows[spec]["buckets"][0], rows["none"]["buckets"][0]
-        rest = [codec_of(c) + 0.003 * c["rounds"] for c in (a, b)]
         assert rows[spec]["limit"] == "link"
-        if rest[0] > rest[1]:  # at that rate both take as long
-            assert rows[spec]["pays"] == "below"
-            assert rows[spec]["pays_below_bits_per_second"] == pytest.approx(8 * HEADERS * (b["bytes"] - a["bytes"]) / (rest[0] - rest[1]))
-        else:  # where "none" was measured at a moment when the machine was slow, fewer bytes cost nothing
-            assert rows[spec]["pays"] == "always" and rows[spec]["pays_below_bits_per_second"] is None
+        if rows[spec]["pays"] == "below":  # at that rate both take as long
+            rate = rows[spec]["pays_below_bits_per_second"]
+            assert seconds(spec, rate) == pytest.approx(seconds("none", rate))
+        else:
+            assert rows[spec]["pays"] == "always" and seconds(spec, 1e15) < seconds("none", 1e15)
 
 
 @pytest.mark.parametrize("spec", [
@@ -146,9 +152,9 @@ def test_a_faster_link_takes_no_longer():
 
 def test_latency_counts_rounds():
     rows = plan("--link", "10gbit", "--latency", "1s", *SMALL, *FEW)[1]
-    assert rows["bf16"]["step_seconds"] == pytest.approx(1, abs=0.2)
+    assert rows["bf16"]["step_seconds"] == pytest.approx(6, abs=0.2)  # around the ring of four workers, and around again
     scatter = rows["casq:bits=2,reduce=scatter"]
-    assert scatter["step_seconds"] == pytest.approx(2, abs=0.2) and scatter["limit"] == "rounds" and scatter["pays"] == "below"
+    assert scatter["step_seconds"] == pytest.approx(2, abs=0.2) and scatter["limit"] == "rounds" and scatter["pays"] == "always"
 
 
 @pytest.mark.parametrize("hidden", [0, 0.25, 1])
@@ -332,7 +338,7 @@ def test_for_people():
 
 
 def test_nothing_may_pay():
-    text = succeed("plan", "--link", "1000gbit", "--latency", "1s", *SMALL, "--compressor", "casq:bits=2,reduce=scatter")
+    text = succeed("plan", "--link", "1000gbit", "--latency", "1s", "--workers", "2", *SMALL, "--compressor", "casq:bits=2,reduce=scatter")
     assert "Nothing here is faster than none" in text and "The first to pay, on links below" in text
 
 
