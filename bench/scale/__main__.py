@@ -2,9 +2,8 @@
 and codes, on a network of the rates given, with what each rank computes measured as it computes it. One thread plays all ranks.
 
 Each rank has --elements, or as many as memory allows: the table says how many. "gather" sends W - 1 messages to all others, so that it is left out
-beyond 64 ranks. Speed-ups are over what a ring's bytes alone take: flows of a pair of ranks share their link in SimGrid, where TCP would send one
-message after the other, so that simulated sums around a ring take up to 1.4 times that. Simulations that the file holds are kept: the same command goes on where it stopped. Wants SimGrid (Debian: libsimgrid-dev) when
-thinwire is built (preset "release").
+beyond 64 ranks. "its bytes" is what the plain sum's bytes alone take around a ring. Simulations that the file holds are kept: the same command goes on
+where it stopped. A picture stands beside the file. Wants SimGrid (Debian: libsimgrid-dev) when thinwire is built (preset "release").
 
     .venv/bin/python -m bench.scale --out out/scale.json
 """
@@ -18,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+from bench.scale.picture import draw
 from bench.scale.simulation import Cluster, build, run
 from bench.training.network import parse_link
 
@@ -39,7 +39,8 @@ def rows_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int)
     return [{"link": rate, "payload_bits_per_second": 8 * cluster.bytes_per_second, "ranks": cluster.ranks, "ranks_a_host": cluster.ranks_a_host,
              "elements": elements, "compressor": spec, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
              "ring_seconds": cluster.ring_seconds(elements), "codec_seconds": report["codec_seconds"],
-             "latency_seconds": cluster.latency_seconds, "round_seconds": report["round_seconds"], "lanes": report["lanes"], "bucket_elements": report["bucket_elements"], "traffic_bytes": report["traffic_bytes"],
+             "latency_seconds": cluster.latency_seconds, "round_seconds": report["round_seconds"], "lanes": report["lanes"],
+             "bucket_elements": report["bucket_elements"], "traffic_bytes": report["traffic_bytes"],
              "plain_traffic_bytes": report["plain_traffic_bytes"], "simulated_in": time.monotonic() - begin}]  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def table(rows: list[dict]) -> str:
     for row in rows:
         lines.append(f"{row['link']:<9}{row['ranks']:>6}{row['ranks_a_host']:>8}{row['elements']:>12,}  {row['compressor']:<28}"
                      f"{1e3 * row['plain_seconds']:>9.1f}{1e3 * row['ring_seconds']:>10.1f}{1e3 * row['seconds']:>8.1f}"
-                     f"{row['ring_seconds'] / row['seconds']:>9.2f}")
+                     f"{row['plain_seconds'] / row['seconds']:>9.2f}")
     return "\n".join(lines)
 
 
@@ -83,6 +84,9 @@ def main() -> int:
                     options.out.write_text(json.dumps({"command": " ".join(["python -m bench.scale", *sys.argv[1:]]), "rows": rows}, indent=1) + "\n")
                     print(table(rows[-1:]).splitlines()[-1], flush=True)
     print("\n" + table(rows))
+    picture = options.out.with_suffix(".svg")
+    draw(rows, picture)
+    print(f"\n{picture}: a picture of these")
     return 0
 
 

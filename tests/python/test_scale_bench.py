@@ -41,4 +41,5 @@ def test_a_small_simulation(tmp_path):
     by_arithmetic = 2 * 3 / 4 * 100_000 * 32 / (1e9 * 1448 / 1538)
     assert by_arithmetic < flat["plain_seconds"] < 1.5 * by_arithmetic  # steps of a ring that share their links take twice as long
     assert 50e-6 < flat["round_seconds"] < 5e-3  # of simulated time
+    assert "hosts of 2" in (tmp_path / "scale.svg").read_text()
     assert flat["seconds"] < flat["plain_seconds"] and hosts["traffic_bytes"] < flat["traffic_bytes"]
