@@ -139,7 +139,7 @@ void print_json(const Compared& compared) {
                     {"measured_seconds", row.measured_seconds},
                     {"predicted_seconds", row.predicted_seconds},
                     {"sending_seconds_per_byte", row.sending_seconds}});
-  std::cout << ordered_json{{"cores", compared.cores},
+  std::cout << ordered_json{{"cores", compared.cores ? ordered_json(*compared.cores) : ordered_json(nullptr)},
                             {"median_off", compared.median_off()},
                             {"worst_off", compared.worst_off()},
                             {"left_out", compared.left_out},
@@ -161,7 +161,8 @@ void print_for_people(const Compared& compared) {
                (row.off() >= 0 ? "+" : "") + per_cent(row.off()), number_text(1e9 * row.sending_seconds)});
   table.print(std::cout);
   std::cout << "\nOff by " << per_cent(compared.median_off()) << " (median), " << per_cent(compared.worst_off()) << " at worst, over "
-            << compared.rows.size() << " rows;\n" << compared.cores << " cores for all workers; ns a byte: of the processor, to send it.\n";
+            << compared.rows.size() << " rows;\n" << (compared.cores ? std::to_string(*compared.cores) + " cores for all workers" : "each worker on cores of its own")
+            << "; ns a byte: of the processor, to send it.\n";
   if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out: PyTorch's own hooks, no link, one level where workers share it, rules.\n";
 }
 

@@ -11,7 +11,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kAlone = "(no exchange)";
-constexpr double kElementsOfAMiB = 262'144;
 
 // What DDP does itself, beside which a row's exchange was: that of as long a gradient on the same link. Null: nobody measured it.
 const Json* alone_beside(const Json& rows, const Json& row) {

@@ -50,7 +50,7 @@ Compared compare_with_measured(const std::string& path, PlanOptions given, const
   if (!given.cores) given.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   MeasuredRows measured = rows_of(path, given);
   Compared compared;
-  compared.cores = *given.cores;
+  compared.cores = measured.rows.empty() ? given.cores : measured.rows.front().plan.cores;
   compared.left_out = measured.left_out;
   std::optional<double> measured_here;
   for (MeasuredRow& row : measured.rows) {

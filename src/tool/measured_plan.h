@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct ComparedRow {
 };
 
 struct Compared {
-  int cores = 0;
+  std::optional<int> cores;  // of all workers; nothing: each had its own
   std::vector<ComparedRow> rows;
   std::size_t left_out = 0;  // what PyTorch's own hooks, two levels or links without a rate did
 

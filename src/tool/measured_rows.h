@@ -13,6 +13,7 @@
 namespace thinwire::tool {
 
 inline constexpr const char* kPlainSums = "plain";  // what benchmarks call all-reduce as it is
+inline constexpr double kElementsOfAMiB = 262'144;
 inline constexpr int kAnyLanes = 64;                // DDP's own all-reduces wait for nothing
 
 struct MeasuredRow {

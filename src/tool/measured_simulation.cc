@@ -8,7 +8,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kPath = "SMPI";
-constexpr double kElementsOfAMiB = 262'144;
 
 // Of the ranks and their link alone: each has cores of its own, and sending takes none of them.
 PlanOptions options_for(const Json& row, PlanOptions options) {

@@ -53,8 +53,10 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
   if (measured.size() > 1)
     for (std::size_t i = 0; i < costs.buckets.size(); ++i)
       costs.buckets[i] = extrapolate({all_tried.front(), measured.front().buckets[i]}, {all_tried.back(), costs.buckets[i]}, parties);
-  if (options.has_whole_rounds)
-    for (BucketCost& bucket : costs.buckets) bucket.hops = 0;
+  for (BucketCost& bucket : costs.buckets) {
+    if (options.has_whole_rounds) bucket.hops = 0;
+    if (!on_two_levels) bucket.hops = (bucket.hops + options.per_host - 1) / options.per_host;  // that ring enters each host once
+  }
   row.buckets = std::move(costs.buckets);
   row.error = costs.nmse_worker;
   return row;

@@ -116,6 +116,7 @@ def test_workers_of_a_host_share_its_link(write):  # noqa: F811
     result, rows = plan(*HOSTS, "--hosts", "2x3", "--layout", layout, *TWO_SPECS)
     assert (result["workers"], result["per_host"], result["measured"]["hosts"]) == (6, 3, [2])
     assert set(rows) == {"none", "hosts:none", "hosts:casq:bits=2,reduce=gather", "hosts:casq:bits=2,reduce=scatter"}
+    assert {bucket["hops"] for bucket in rows["none"]["buckets"]} == {4}  # of ten steps of six workers every third goes from host to host
     alone = plan(*HOSTS, "--workers", "2", "--layout", layout, *TWO_SPECS)[1]
     for name, row in rows.items():
         [bucket] = row["buckets"]
@@ -262,7 +263,9 @@ def test_predictions_beside_what_was_simulated(write):  # noqa: F811
            "plain_seconds": 0.57, "latency_seconds": 0.001, "lanes": 1, "bucket_elements": 50_000}  # fmt: skip
     on_hosts = row | {"ranks": 4, "ranks_a_host": 2, "compressor": "casq:bits=2,reduce=gather", "elements": 131_072, "seconds": 0.04, "plain_seconds": 0.9}
     path = write("scale.json", json.dumps({"command": "", "rows": [row, row | {"compressor": "casq:bits=2", "seconds": 0.05}, on_hosts]}))
-    rows = succeed_in_json("plan", "--measured", path)["rows"]
+    result = succeed_in_json("plan", "--measured", path)
+    rows = result["rows"]
+    assert result["cores"] is None and "each worker on cores of its own" in succeed("plan", "--measured", path)
     assert [(row["link"], row["path"], row["compressor"], row["measured_seconds"]) for row in rows] == [
         ("8mbit, 3", "SMPI", "plain", 0.57), ("8mbit, 3", "SMPI", "bf16", 0.28), ("8mbit, 3", "SMPI", "casq:bits=2", 0.05),
         ("8mbit, 2x2", "SMPI", "plain", 0.9), ("8mbit, 2x2", "SMPI", "casq:bits=2,reduce=gather", 0.04)]  # fmt: skip
