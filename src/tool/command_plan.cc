@@ -255,7 +255,7 @@ Command add_plan(CLI::App& tool) {
       ->check(whole_number(1, kMostPlanned));
   app->add_option("--compressor", options->specs, "What to compare with none; may be given several times")->type_name("SPEC");
   app->add_option("--html", options->html, "Write a page with a picture: steps on links of 10 Mb/s to 100 Gb/s")->type_name("FILE");
-  app->add_option("--measured", options->measured, "Predict what bench.network, ./run or bench.scale measured, from their JSON")
+  app->add_option("--measured", options->measured, "What bench.network, bench.scale or ./run wrote: predict its rows")
       ->type_name("FILE")
       ->excludes("--link");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
