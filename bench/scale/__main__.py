@@ -17,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-from bench.scale.picture import draw
 from bench.scale.simulation import Cluster, build, run
+from bench.speedups import draw
 from bench.training.network import parse_link
 
 _SPECS = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
@@ -53,6 +53,12 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def group_of(row: dict) -> str:
+    a_host = row["ranks_a_host"]
+    hosts = f"{row['ranks']} hosts" if a_host == 1 else f"{row['ranks'] // a_host} hosts of {a_host}"
+    return f"{hosts}\n{row['elements'] / 1e6:g} M float32"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="16,64", help="default 16,64")
@@ -85,7 +91,7 @@ def main() -> int:
                     print(table(rows[-1:]).splitlines()[-1], flush=True)
     print("\n" + table(rows))
     picture = options.out.with_suffix(".svg")
-    draw(rows, picture)
+    draw({(f"{row['link']} a host", group_of(row), row["compressor"]): row["plain_seconds"] / row["seconds"] for row in rows}, picture)
     print(f"\n{picture}: a picture of these")
     return 0
 
