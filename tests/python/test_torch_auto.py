@@ -27,7 +27,8 @@ def wide(seed=0):
 
 
 class Script:
-    """Steps of an attachment take, as far as its search and its model know, what ``seconds`` says for a spec, and others too long."""
+    """Steps of an attachment take, as far as its search and its model know, what ``seconds`` says for a spec, and others too long; and the
+    link stays as it was measured, however busy the machine was at that moment."""
 
     def __init__(self, attachment, seconds):
         self.attachment, self.seconds = attachment, seconds
@@ -38,6 +39,7 @@ class Script:
             self.specs.append(attachment.spec)
             if step.seconds is not None:
                 step.seconds = step.computed = self.taken_by(attachment.spec)
+            attachment._auto._search._probe = lambda: 1.0
             search_on(step)
 
         attachment._auto.search_on = played
