@@ -8,7 +8,9 @@ entropy of whether they are 0, and else of a geometric density, fitted to this v
 - dead zone: floor(|v|/D + .4), as `casq:rate=` has it
 - by rate: of neighbouring levels, and 0, the one of the least |error|^2 + lambda bits
 - trellis: the same with four states, as in VVC (Schwarz et al., "Hybrid video coding with trellis-coded quantization", DCC 2019): levels are even or odd multiples
-  of a step, and their parity chooses which come next; the best way by Viterbi's algorithm
+  of a step, and their parity chooses which come next; the best way by Viterbi's algorithm. Levels are coded in a state's own tables
+- planes: the trellis with one table for all states, which is what bit planes allow: their bytes are of eight entries, whose states are known only
+  once they are decoded
 - dither: round(v/D + u) - u, u uniform and known to both sides, its eighth a condition of the entropy: unbiased, decoded as it is
 """
 
@@ -99,8 +101,10 @@ def multiples(states: int, state: np.ndarray | int, step: float) -> tuple[float,
     return (step, 0.0) if states == 1 else (2 * step, np.where(np.asarray(state) >= 2, step, 0.0))
 
 
-def chosen_levels(blocks: np.ndarray, number: np.ndarray, states: int, step: float, price: float, prices: Prices) -> tuple[np.ndarray, np.ndarray]:
-    """Magnitudes and the states that they were chosen in, by Viterbi's algorithm over each block. A context is a class and a state."""
+def chosen_levels(
+    blocks: np.ndarray, number: np.ndarray, states: int, step: float, price: float, prices: Prices, tables: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Magnitudes and the states that they were chosen in, by Viterbi's algorithm over each block. A context is a class and, of several tables, a state."""
     everyone = np.arange(len(blocks))
     total = np.full((len(blocks), states), np.inf)
     total[:, 0] = 0
@@ -114,7 +118,7 @@ def chosen_levels(blocks: np.ndarray, number: np.ndarray, states: int, step: flo
             near = np.floor((magnitude + less) / width)
             for level in (np.zeros_like(near), near, near + 1):
                 value = np.where(level > 0, level * width - less, 0)
-                bits = prices.of(number * states + state, level) + (level > 0)
+                bits = prices.of(number * tables + state % tables, level) + (level > 0)
                 cost = total[:, state] + (magnitude - value) ** 2 + price * step**2 * bits
                 into = np.zeros(len(blocks), int) if states == 1 else NEXT_STATE[state, level.astype(int) % 2]
                 better = cost < best[everyone, into]
@@ -132,14 +136,14 @@ def chosen_levels(blocks: np.ndarray, number: np.ndarray, states: int, step: flo
     return levels, taken_in
 
 
-def by_rate(states: int) -> Callable[[np.ndarray, float, float], Result]:
+def by_rate(states: int, tables: int) -> Callable[[np.ndarray, float, float], Result]:
     def quantize(blocks: np.ndarray, step: float, price: float) -> Result:
         number, count, bits = classes_of(blocks, step)
-        contexts = count * states
+        contexts = count * tables
         prices = Prices(np.full(contexts, 1.0), np.full(contexts, 2.0), np.full(contexts, 1.0))
         for _ in range(PASSES):
-            magnitude, taken_in = chosen_levels(blocks, number, states, step, price, prices)
-            context = number[:, None] * states + taken_in
+            magnitude, taken_in = chosen_levels(blocks, number, states, step, price, prices, tables)
+            context = number[:, None] * tables + taken_in % tables
             prices = fitted(context, magnitude, contexts)
         width, less = multiples(states, taken_in, step)
         bits += prices.of(context, magnitude).sum() + np.count_nonzero(magnitude)
@@ -148,7 +152,13 @@ def by_rate(states: int) -> Callable[[np.ndarray, float, float], Result]:
     return quantize
 
 
-WAYS = {"dead zone": (dead_zone, (0.0,)), "by rate": (by_rate(1), LAMBDAS), "trellis": (by_rate(4), LAMBDAS), "dither": (dithered, (0.0,))}
+WAYS = {
+    "dead zone": (dead_zone, (0.0,)),
+    "by rate": (by_rate(1, 1), LAMBDAS),
+    "trellis": (by_rate(4, 4), LAMBDAS),
+    "planes": (by_rate(4, 1), LAMBDAS),
+    "dither": (dithered, (0.0,)),
+}
 
 
 def error_at(rate: float, blocks: np.ndarray, way: Callable, price: float) -> float:
