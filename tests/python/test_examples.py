@@ -17,8 +17,11 @@ LIMIT = 500  # seconds of an example: its library is imported first, on a busy m
 pytestmark = pytest.mark.timeout(3 * LIMIT)
 
 
-def torchrun(*arguments, workers=2, modules=()):
-    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+# Workers that are started again want a store of their own (docs/pytorch.md), at a port that was free a moment ago. Others have torchrun's.
+RESTARTED = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+def torchrun(*arguments, workers=2, modules=(), environment=None):
     command = [preloaded_python(*modules), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -70,7 +73,7 @@ def test_auto_decides_and_says_so():
 
 
 def test_a_training_goes_on_when_torchrun_starts_it_again(tmp_path):
-    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25)
+    said = torchrun("--max-restarts", 1, ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, "--lose-a-worker-at", 25, environment=RESTARTED)
     assert "rank 0 resumes at step 20" in said and "rank 1 resumes at step 20" in said
     assert len(re.findall("is done after step 40", said)) == 2
 
@@ -86,8 +89,7 @@ def test_a_training_goes_on_with_the_workers_that_are_left(tmp_path):
                    "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "test",
                    "--rdzv-conf", f"{conf},last_call_timeout=10,keep_alive_interval=1",
                    ROOT / "examples/restart_with_torchrun.py", "--folder", tmp_path, *options]  # fmt: skip
-        environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        return subprocess.Popen([*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([*map(str, command)], cwd=ROOT, env=RESTARTED, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     first = machine(preloaded_python(), 2, "is_host=1")
     second = machine(sys.executable, 1, "is_host=0", "--lose-this-machine-at", 25)  # by a worker, which kills its parent
