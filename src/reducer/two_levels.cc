@@ -91,10 +91,15 @@ class HostMessages {
     });
   }
 
-  void pack_means() const {
+  // Returns whether this worker's part is finite.
+  bool pack_means() const {
+    std::atomic<bool> finite = true;
     for_each_own([&](const Stretch& stretch) {
-      store_mean(sum_of(stretch), 1, within(means_to(), stretch), {});
+      const GradientSpan mean = within(means_to(), stretch);
+      store_mean(sum_of(stretch), 1, mean, {});
+      if (!is_finite(mean)) finite.store(false, std::memory_order_relaxed);
     });
+    return finite;
   }
 
   // Whether all that has come is.
@@ -185,9 +190,9 @@ Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
   co_await sharing;
   messages.use(reduction.lane.host_memory);
   messages.pack_gradients();
-  // Where memory is shared, all that is to be known is that the others have come as far.
-  std::array<std::int32_t, 1> nothing = {};
-  Await gradients = messages.is_shared() ? context.max(nothing) : context.scatter(messages.sent(), messages.received());
+  // Where memory is shared, all that is to be known is that the others have come as far, and then whether their means are finite.
+  std::array<std::int32_t, 1> failed = {0};
+  Await gradients = messages.is_shared() ? context.max(failed) : context.scatter(messages.sent(), messages.received());
   co_await gradients;
   messages.add_up(static_cast<float>(reduction.groups.weight()));
 
@@ -197,12 +202,12 @@ Exchange reduce_on_two_levels(TwoLevelReduction reduction) {
 
   context.join(within);
   context.enter(Phase::kDecode);
-  messages.pack_means();
-  Await means = messages.is_shared() ? context.max(nothing) : context.gather(messages.own_means(), messages.received());
+  failed[0] = messages.pack_means() ? 0 : 1;
+  Await means = messages.is_shared() ? context.max(failed) : context.gather(messages.own_means(), messages.received());
   co_await means;
   if (messages.is_shared()) reduction.bucket.counters.within_host_bytes += messages.traffic_bytes();
   // A part that is not finite is so on all hosts, whose workers so find the same.
-  if (!messages.means_are_finite()) {
+  if (messages.is_shared() ? failed[0] != 0 : !messages.means_are_finite()) {
     for (const ParameterGradient& gradient : reduction.lane.whole) fill_with_nan(gradient, context.threads());
     reduction.bucket.counters.non_finite = 1;
     reduction.bucket.step.fail();
