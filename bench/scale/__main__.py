@@ -1,7 +1,8 @@
 """How do all-reduces scale beyond the machines at hand? `thinwire allreduce` itself on a cluster that SimGrid simulates (SMPI): the program's real messages
 and codes, on a network of the rates given, with what each rank computes measured as it computes it. One thread plays all ranks.
 
-Each rank has --elements, or as many as memory allows: the table says how many. "gather" sends W - 1 messages to all others, so that it is left out
+Each rank has --elements, or as many as memory allows: the table says how many. "auto" is what attach() with no spec would try first: of what auto:quality=safe may
+take the one that `thinwire plan` foretells the shortest step of, or plain sums. "gather" sends W - 1 messages to all others, so that it is left out
 beyond 64 ranks. "its bytes" is what the plain sum's bytes alone take around a ring. Simulations that the file holds are kept: the same command goes on
 where it stopped. A picture stands beside the file. Wants SimGrid (Debian: libsimgrid-dev) when thinwire is built (preset "release").
 
@@ -17,11 +18,13 @@ import sys
 import time
 from pathlib import Path
 
+from bench.scale.auto import PLAIN, taken_by_auto
 from bench.scale.simulation import Cluster, build, run
 from bench.speedups import draw
 from bench.training.network import parse_link
 
-_SPECS = "bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter"
+_AUTO = "auto"
+_SPECS = f"bf16;casq:bits=2,reduce=gather;casq:bits=2,reduce=scatter;{_AUTO}"
 _MEMORY = 16 * 2**30  # bytes, for all ranks
 _BYTES_AN_ELEMENT = 24  # gradients, means, residual, scratch and what is on its way
 _MOST_GATHERING = 64
@@ -31,23 +34,27 @@ def elements_of(ranks: int, most: int) -> int:
     return min(most, _MEMORY // _BYTES_AN_ELEMENT // ranks // 1000 * 1000)
 
 
-def rows_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int) -> list[dict]:
+def row_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int) -> dict:
     elements = elements_of(cluster.ranks, most)
     begin = time.monotonic()
-    two_levels = cluster.ranks_a_host > 1
-    report = run(cluster, spec, elements, repetitions, two_levels=two_levels)
-    return [{"link": rate, "payload_bits_per_second": 8 * cluster.bytes_per_second, "ranks": cluster.ranks, "ranks_a_host": cluster.ranks_a_host,
-             "elements": elements, "compressor": spec, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
+    simulated = taken_by_auto(cluster, elements) if spec == _AUTO else spec
+    two_levels = cluster.ranks_a_host > 1 and simulated != PLAIN
+    report = run(cluster, "none" if simulated == PLAIN else simulated, elements, repetitions, two_levels=two_levels)
+    if simulated == PLAIN:
+        report["seconds"] = report["plain_seconds"]
+    return {"link": rate, "payload_bits_per_second": 8 * cluster.bytes_per_second, "ranks": cluster.ranks, "ranks_a_host": cluster.ranks_a_host,
+             "elements": elements, "compressor": spec, "spec": simulated, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
              "ring_seconds": cluster.ring_seconds(elements), "codec_seconds": report["codec_seconds"],
              "latency_seconds": cluster.latency_seconds, "round_seconds": report["round_seconds"], "lanes": report["lanes"],
              "bucket_elements": report["bucket_elements"], "traffic_bytes": report["traffic_bytes"],
-             "plain_traffic_bytes": report["plain_traffic_bytes"], "simulated_in": time.monotonic() - begin}]  # fmt: skip
+             "plain_traffic_bytes": report["plain_traffic_bytes"], "simulated_in": time.monotonic() - begin}  # fmt: skip
 
 
 def table(rows: list[dict]) -> str:
-    lines = [f"{'link':<9}{'ranks':>6}{'a host':>8}{'elements':>12}  {'compressor':<28}{'plain ms':>9}{'its bytes':>10}{'ms':>8}{'speed-up':>9}"]
+    lines = [f"{'link':<9}{'ranks':>6}{'a host':>8}{'elements':>12}  {'compressor':<33}{'plain ms':>9}{'its bytes':>10}{'ms':>8}{'speed-up':>9}"]
     for row in rows:
-        lines.append(f"{row['link']:<9}{row['ranks']:>6}{row['ranks_a_host']:>8}{row['elements']:>12,}  {row['compressor']:<28}"
+        name = row["compressor"] if row["compressor"] == row["spec"] else f"{row['compressor']}: {row['spec']}"
+        lines.append(f"{row['link']:<9}{row['ranks']:>6}{row['ranks_a_host']:>8}{row['elements']:>12,}  {name:<33}"
                      f"{1e3 * row['plain_seconds']:>9.1f}{1e3 * row['ring_seconds']:>10.1f}{1e3 * row['seconds']:>8.1f}"
                      f"{row['plain_seconds'] / row['seconds']:>9.2f}")
     return "\n".join(lines)
@@ -86,7 +93,7 @@ def main() -> int:
                     known = {"link": rate, "ranks": ranks, "ranks_a_host": a_host, "compressor": spec, "elements": elements_of(ranks, options.elements)}
                     if ("gather" in spec and cluster.hosts > _MOST_GATHERING) or any(known.items() <= row.items() for row in rows):
                         continue
-                    rows += rows_of(cluster, rate, spec, options.elements, options.repetitions)
+                    rows.append(row_of(cluster, rate, spec, options.elements, options.repetitions))
                     options.out.write_text(json.dumps({"command": " ".join(["python -m bench.scale", *sys.argv[1:]]), "rows": rows}, indent=1) + "\n")
                     print(table(rows[-1:]).splitlines()[-1], flush=True)
     print("\n" + table(rows))

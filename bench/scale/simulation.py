@@ -18,7 +18,7 @@ _FLOPS = 1e9
 # Of a rate, what TCP over Ethernet leaves: 1,448 of 1,538 bytes.
 _PAYLOAD_SHARE = 1448 / 1538
 _LATENCY = 25e-6  # of a host's link, of which a message crosses two
-_BUCKET = 6_553_600  # elements: 25 MiB, as DDP's
+BUCKET = 6_553_600  # elements: 25 MiB, as DDP's
 # Seconds of computation that count: what is shorter is for the most part the simulator's own way from one rank to the next, and an event each.
 _SHORTEST = 20e-6
 _WITHIN_HOST = 8e9, 1e-6  # bytes a second and seconds between ranks of a host
@@ -62,7 +62,7 @@ class Cluster:
 
 
 def build() -> None:
-    subprocess.run(["scripts/cmake_build.sh", "release", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
+    subprocess.run(["scripts/cmake_build.sh", "release", "thinwire_tool", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
 
 
 def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, two_levels: bool) -> dict:
@@ -75,7 +75,7 @@ def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, t
                     "smpi/finalization-barrier": "yes", "contexts/stack-size": "1024"}  # fmt: skip
         options = [f"--cfg={name}:{value}" for name, value in settings.items()]
         tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--repetitions", str(repetitions), "--json",
-                "--progress", "caller", "--lanes", "1", "--bucket", str(_BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
+                "--progress", "caller", "--lanes", "1", "--bucket", str(BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
         command = ["smpirun", "-np", str(cluster.ranks), "-platform", str(_PLATFORM), "-hostfile", str(host_file), *options, *tool]
         environment = {**os.environ, "THINWIRE_CLUSTER": cluster.description(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)

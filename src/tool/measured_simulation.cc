@@ -35,9 +35,10 @@ MeasuredRows rows_of_simulation(const Json& simulation, const PlanOptions& given
   MeasuredRows measured;
   for (const Json& row : simulation.at("rows")) {
     PlanOptions plan = options_for(row, given);
-    const std::string spec = row.at("compressor"), link = link_text(row);
+    const std::string spec = row.at("spec"), link = link_text(row);
     const auto is_its_plain_sum = [&](const MeasuredRow& other) { return other.spec == kPlainSums && other.link == link && other.plan.elements == plan.elements; };
     if (std::ranges::none_of(measured.rows, is_its_plain_sum)) measured.rows.push_back({link, kPath, kPlainSums, row.at("plain_seconds"), 0.0, plan});
+    if (spec == kPlainSums) continue;  // auto has taken them
     plan.specs = {spec};
     measured.rows.push_back({link, kPath, spec, row.at("seconds"), 0.0, std::move(plan)});
   }

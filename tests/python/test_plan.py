@@ -259,10 +259,11 @@ def test_sending_is_what_plain_sums_take_that_the_link_does_not_bound(write):  #
 
 
 def test_predictions_beside_what_was_simulated(write):  # noqa: F811
-    row = {"link": "8mbit", "payload_bits_per_second": 7.5e6, "ranks": 3, "ranks_a_host": 1, "elements": 100_000, "compressor": "bf16", "seconds": 0.28,
+    row = {"link": "8mbit", "payload_bits_per_second": 7.5e6, "ranks": 3, "ranks_a_host": 1, "elements": 100_000, "compressor": "bf16", "spec": "bf16", "seconds": 0.28,
            "plain_seconds": 0.57, "latency_seconds": 0.001, "lanes": 1, "bucket_elements": 50_000}  # fmt: skip
-    on_hosts = row | {"ranks": 4, "ranks_a_host": 2, "compressor": "casq:bits=2,reduce=gather", "elements": 131_072, "seconds": 0.04, "plain_seconds": 0.9}
-    path = write("scale.json", json.dumps({"command": "", "rows": [row, row | {"compressor": "casq:bits=2", "seconds": 0.05}, on_hosts]}))
+    by_auto = {"compressor": "auto", "spec": "casq:bits=2", "seconds": 0.05}, {"compressor": "auto", "spec": "plain"}  # which is there already
+    on_hosts = row | {"ranks": 4, "ranks_a_host": 2, "spec": "casq:bits=2,reduce=gather", "elements": 131_072, "seconds": 0.04, "plain_seconds": 0.9}
+    path = write("scale.json", json.dumps({"command": "", "rows": [row, *(row | taken for taken in by_auto), on_hosts]}))
     result = succeed_in_json("plan", "--measured", path)
     rows = result["rows"]
     assert result["cores"] is None and "each worker on cores of its own" in succeed("plan", "--measured", path)

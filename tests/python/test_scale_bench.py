@@ -35,11 +35,13 @@ def test_a_small_simulation(tmp_path):
     if not LIBRARY.exists():
         pytest.skip("SimGrid was not there when thinwire was built")
     command = [sys.executable, "-m", "bench.scale", "--ranks", "4", "--ranks-a-host", "1,2", "--links", "1gbit", "--elements", "100000", "--repetitions", "1",
-               "--specs", "casq:bits=2,reduce=scatter", "--out", tmp_path / "scale.json"]  # fmt: skip
-    subprocess.run([*map(str, command)], cwd=ROOT, check=True, capture_output=True, timeout=200)
-    flat, hosts = json.loads((tmp_path / "scale.json").read_text())["rows"]
+               "--specs", "casq:bits=2,reduce=scatter;auto", "--out", tmp_path / "scale.json"]  # fmt: skip
+    subprocess.run([*map(str, command)], cwd=ROOT, check=True, capture_output=True, timeout=300)
+    flat, auto, hosts, auto_on_hosts = json.loads((tmp_path / "scale.json").read_text())["rows"]
     by_arithmetic = 2 * 3 / 4 * 100_000 * 32 / (1e9 * 1448 / 1538)
     assert by_arithmetic < flat["plain_seconds"] < 1.25 * by_arithmetic  # 1.03 times; of messages that share their links 1.37
     assert 50e-6 < flat["round_seconds"] < 5e-3  # of simulated time
     assert "hosts of 2" in (tmp_path / "scale.svg").read_text()
+    assert auto["compressor"] == auto_on_hosts["compressor"] == "auto"
+    assert auto["spec"].startswith("casq:") and auto["seconds"] < auto["plain_seconds"] and auto_on_hosts["seconds"] < auto_on_hosts["plain_seconds"]
     assert flat["seconds"] < flat["plain_seconds"] and hosts["traffic_bytes"] < flat["traffic_bytes"]

@@ -25,7 +25,7 @@ _FAST = (*_SAFE, *(f"casq:{size},reduce={way}" for size in ("bits=2", "rate=0.25
 # 0.18 to 0.34, of language models 0.004 to 0.03, and both train to within 0.3 points and 1 % of plain's accuracy (docs/rate.md). `casq:bits=2`
 # does not everywhere: a language model came 4.5 % behind, of which it left 0.28, where it leaves 0.21 of a network for images that bears it
 # (docs/auto.md). One step's sample does not tell these apart.
-_QUALITIES: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.3), (_FAST, 0.7)], strict=True))
+TRIED: dict[str, tuple[tuple[str, ...], float]] = dict(zip(QUALITIES, [((), 0.0), (_SAFE, 0.3), (_FAST, 0.7)], strict=True))
 
 _log = logging.getLogger("thinwire")
 
@@ -65,7 +65,7 @@ class Auto:
     ):
         """rules: those that the caller of attach() gave. hosts: of each worker, where several share one; else empty."""
         self.quality = quality
-        specs, limit = _QUALITIES[quality]
+        specs, limit = TRIED[quality]
         self._make, self._parameters = make, parameters
         self._prospects = Prospects(
             specs, limit, make, parameters, dist.get_world_size(group), threads=threads, fewest_lanes=fewest_lanes, rules=rules, hosts=hosts
