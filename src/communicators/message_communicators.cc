@@ -20,10 +20,11 @@ constexpr auto kLongestNap = std::chrono::microseconds(200);  // 250 KB at 10 Gb
 constexpr auto kIdleNap = std::chrono::milliseconds(5);
 constexpr auto kPatienceAtClose = std::chrono::milliseconds(300);
 
-// How long to wait until looking again whether something has moved: ever longer, as busy polling would take the cores that encode.
+// How long to wait until looking again whether something has moved: ever longer, as busy polling would take the cores that encode, but never by much
+// more than a quarter of what has been waited, as in a ring each wait is on everybody's way.
 class Naps {
  public:
-  void note(bool moved) { next_ = moved ? kShortestNap : std::min(2 * next_, kLongestNap); }
+  void note(bool moved) { next_ = moved ? kShortestNap : std::min(next_ + next_ / 4, kLongestNap); }
   std::chrono::microseconds next() const { return next_; }
 
  private:
