@@ -43,11 +43,11 @@ def row_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int) 
     if simulated == PLAIN:
         report["seconds"] = report["plain_seconds"]
     return {"link": rate, "payload_bits_per_second": 8 * cluster.bytes_per_second, "ranks": cluster.ranks, "ranks_a_host": cluster.ranks_a_host,
-             "elements": elements, "compressor": spec, "spec": simulated, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
-             "ring_seconds": cluster.ring_seconds(elements), "codec_seconds": report["codec_seconds"],
-             "latency_seconds": cluster.latency_seconds, "round_seconds": report["round_seconds"], "lanes": report["lanes"],
-             "bucket_elements": report["bucket_elements"], "traffic_bytes": report["traffic_bytes"],
-             "plain_traffic_bytes": report["plain_traffic_bytes"], "simulated_in": time.monotonic() - begin}  # fmt: skip
+            "elements": elements, "compressor": spec, "spec": simulated, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
+            "ring_seconds": cluster.ring_seconds(elements), "codec_seconds": report["codec_seconds"],
+            "latency_seconds": cluster.latency_seconds, "round_seconds": report["round_seconds"], "lanes": report["lanes"],
+            "bucket_elements": report["bucket_elements"], "traffic_bytes": report["traffic_bytes"],
+            "plain_traffic_bytes": report["plain_traffic_bytes"], "simulated_in": time.monotonic() - begin}  # fmt: skip
 
 
 def table(rows: list[dict]) -> str:
