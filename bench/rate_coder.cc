@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "compressors/rate_chunk_reference.h"
 #include "bench/rate_measuring.h"
+#include "compressors/rate_chunk_reference.h"
 
 namespace {
 
@@ -24,13 +24,8 @@ void report(const Floats& gradient, double bits, int runs) {
   const double n = static_cast<double>(gradient.size()), taken = 8.0 * static_cast<double>(codec.encode(gradient, step, nullptr)) / n;
   Floats residual(gradient.size());
   codec.encode(gradient, step, &residual);
-  double left = 0, all = 0;
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    left += double{residual[i]} * residual[i];
-    all += double{gradient[i]} * gradient[i];
-  }
   const double ideal = thinwire::casq::reference::ideal_bits(gradient, step) / n;
-  std::printf("%7.3f bits (ideal %7.4f, %+5.1f %%), error %9.3g", taken, ideal, 100 * (taken / ideal - 1), left / all);
+  std::printf("%7.3f bits (ideal %7.4f, %+5.1f %%), error %9.3g", taken, ideal, 100 * (taken / ideal - 1), energy(residual) / energy(gradient));
   if (runs > 0) {
     const Floats values = repeated(gradient);
     Floats sum(kRepeated);

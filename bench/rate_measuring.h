@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -18,10 +21,12 @@
 #include "compressors/casq/rate_chunk.h"
 #include "kernels/targets.h"
 #include "tool/npy.h"
+#include "tool/samples.h"
 
 namespace thinwire::bench {
 
 using casq::kMostChunkElements;
+using tool::median;
 using Floats = std::vector<float>;
 constexpr std::size_t kRepeated = std::size_t{1} << 24;  // entries, far beyond any cache
 
@@ -30,6 +35,10 @@ inline Floats read_gradient(const std::string& path) {
   tool::NpyArray array = tool::read_npy(path);
   if (array.shape.size() > 1) array.values.resize(array.values.size() / array.shape[0]);
   return std::move(array.values);
+}
+
+inline double energy(const Floats& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0, [](double sum, float value) { return sum + double{value} * value; });
 }
 
 inline Floats repeated(const Floats& gradient) {
@@ -100,11 +109,6 @@ class Codec {
   std::vector<std::vector<std::byte>> codes_;
   std::vector<std::size_t> sizes_;
 };
-
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // A step at which the codec takes this many bits an entry.
 inline float step_for(const Floats& values, Codec& codec, double bits) {

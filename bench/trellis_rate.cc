@@ -6,11 +6,12 @@
 // Bits are those of an ideal coder that has a table of its own for each state, as bench/rate_variants.py has them, without those of classes
 // (a few hundredths); errors |g - g'|^2 / |g|^2 are the trellis's and the encoder's. Levels' prices come from three searches before. GB of float32 a
 // second, also as a share of the rate of only reading memory: medians of the time that this thread has had of a core. Of each file the whole groups of its first row.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <map>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,10 +105,6 @@ Searched search(const Floats& gradient, float step) {
       }
   }
   return searched;
-}
-
-double energy(const Floats& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0, [](double sum, float value) { return sum + double{value} * value; });
 }
 
 void report(const Floats& gradient, double bits, int runs) {

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.scale.auto import PLAIN, taken_by_auto
+from bench.scale.auto import PLAIN, tried_by_auto
 from bench.scale.simulation import Cluster, build, run
 from bench.speedups import draw
 from bench.training.network import parse_link
@@ -37,7 +37,7 @@ def elements_of(ranks: int, most: int) -> int:
 def row_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int) -> dict:
     elements = elements_of(cluster.ranks, most)
     begin = time.monotonic()
-    simulated = taken_by_auto(cluster, elements) if spec == _AUTO else spec
+    simulated = tried_by_auto(cluster, elements) if spec == _AUTO else spec
     two_levels = cluster.ranks_a_host > 1 and simulated != PLAIN
     report = run(cluster, "none" if simulated == PLAIN else simulated, elements, repetitions, two_levels=two_levels)
     if simulated == PLAIN:

@@ -13,7 +13,7 @@ _HEADERS = 1514 / 1448  # `thinwire plan` counts them of a link's bytes
 _ON_TWO_LEVELS = "hosts:"
 
 
-def taken_by_auto(cluster: Cluster, elements: int) -> str:
+def tried_by_auto(cluster: Cluster, elements: int) -> str:
     """Of what quality=safe may take, what is foretold to be shortest, if it is shorter than PLAIN."""
     specs, most_error = TRIED["safe"]
     on_two_levels = cluster.ranks_a_host > 1
