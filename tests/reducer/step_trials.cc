@@ -146,7 +146,7 @@ class StepTrial {
     std::vector<Parameter> parameters;
     const std::size_t count = 1 + choose(6);
     for (std::size_t p = 0; p < count; ++p) {
-      Parameter parameter{std::format("p{}", p), {}};
+      Parameter parameter{std::string("p").append(std::to_string(p)), {}};
       switch (choose(5)) {
         case 0: parameter.shape = {static_cast<std::int64_t>(choose(40))}; break;
         case 1: parameter.shape = {static_cast<std::int64_t>(1 + choose(60)), static_cast<std::int64_t>(1 + choose(24))}; break;
