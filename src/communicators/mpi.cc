@@ -72,7 +72,7 @@ class MpiMessenger final : public Messenger {
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (operations_[i].receives) MPI_Cancel(&requests_[i]);
     for (int milliseconds = 0; milliseconds < 100 && !requests_.empty(); ++milliseconds) {
-      nap(std::chrono::milliseconds(1));
+      usleep(1000);
       poll(ignored);
     }
     if (requests_.empty()) return;
@@ -100,8 +100,8 @@ class MpiMessenger final : public Messenger {
   }
 
   void poll(std::vector<Finished>& finished) override {
-    for (Finished& each : failed_) finished.push_back(std::move(each));
-    failed_.clear();
+    for (Finished& each : finished_) finished.push_back(std::move(each));
+    finished_.clear();
     if (requests_.empty()) return;
     indices_.resize(requests_.size());
     statuses_.resize(requests_.size());
@@ -120,7 +120,20 @@ class MpiMessenger final : public Messenger {
   std::chrono::nanoseconds now() const override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(MPI_Wtime()));
   }
+#ifndef THINWIRE_SIMULATED
   void nap(std::chrono::microseconds duration) override { usleep(static_cast<useconds_t>(duration.count())); }
+#else
+  // Until something has finished, without the polls in between, of which each is an event for the simulator. MPI itself would spin, and know no timeout.
+  void nap(std::chrono::microseconds) override {
+    int index = 0;
+    MPI_Status status;
+    const int error = MPI_Waitany(static_cast<int>(requests_.size()), requests_.data(), &index, &status);
+    if (index == MPI_UNDEFINED) return;
+    finished_.push_back(outcome(operations_[static_cast<std::size_t>(index)], status, error));
+    remove(std::span(&index, 1));
+  }
+  std::optional<std::chrono::microseconds> light_nap() const override { return std::chrono::microseconds(0); }
+#endif
 
   void give_up() noexcept override { given_up = true; }
   void keep(std::unique_ptr<std::byte[]> memory) noexcept override { kept_.push_back(std::move(memory)); }
@@ -133,7 +146,7 @@ class MpiMessenger final : public Messenger {
 
   void add(const Operation& operation, MPI_Request request, int error) {
     if (error != MPI_SUCCESS) {
-      failed_.push_back({operation.token, 0, text_of(error)});
+      finished_.push_back({operation.token, 0, text_of(error)});
       return;
     }
     operations_.push_back(operation);
@@ -163,7 +176,7 @@ class MpiMessenger final : public Messenger {
   std::vector<MPI_Comm> channels_;
   std::vector<Operation> operations_;  // on their way, each with its request
   std::vector<MPI_Request> requests_;
-  std::vector<Finished> failed_;  // could not even begin
+  std::vector<Finished> finished_;  // could not even begin, or has ended a nap
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<std::unique_ptr<std::byte[]>> kept_;
