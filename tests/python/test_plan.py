@@ -258,6 +258,16 @@ def test_sending_is_what_plain_sums_take_that_the_link_does_not_bound(write):  #
     assert result["rows"][0]["predicted_seconds"] == pytest.approx(0.03, rel=0.1)
 
 
+def test_sending_of_short_gradients_takes_no_more_than_plain_sums_as_short(write):  # noqa: F811
+    long = {"path": "MPI", "link": "800mbit", "seconds": 0.03, "traffic_bytes": 600_000}
+    short = long | {"elements": 50_000, "seconds": 0.01, "traffic_bytes": 300_000}  # from caches
+    shorter = long | {"elements": 20_000, "seconds": 0.03, "traffic_bytes": 120_000}  # which rounds made long
+    rows = [measured_row(**each) for each in (long, short, short | {"compressor": "bf16", "traffic_bytes": 150_000}, shorter)]
+    result = succeed_in_json("plan", "--measured", network_file(write, rows), "--cores", "2")
+    sending = [0.03 / 2 / 600_000, 0.01 / 2 / 300_000, 0.01 / 2 / 300_000, 0.03 / 2 / 600_000]
+    assert [row["sending_seconds_per_byte"] for row in result["rows"]] == pytest.approx(sending)
+
+
 def test_predictions_beside_what_was_simulated(write):  # noqa: F811
     row = {"link": "8mbit", "payload_bits_per_second": 7.5e6, "ranks": 3, "ranks_a_host": 1, "elements": 100_000, "compressor": "bf16", "spec": "bf16", "seconds": 0.28,
            "plain_seconds": 0.57, "latency_seconds": 0.001, "lanes": 1, "bucket_elements": 50_000}  # fmt: skip
