@@ -22,6 +22,7 @@ BUCKET = 6_553_600  # elements: 25 MiB, as DDP's
 # Seconds of computation that count: what is shorter is for the most part the simulator's own way from one rank to the next, and an event each.
 _SHORTEST = 20e-6
 _WITHIN_HOST = 8e9, 1e-6  # bytes a second and seconds between ranks of a host
+_WARM_UP = 4  # reductions that do not count: the first touch memory, and by `rate=` find their steps
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, t
                     "smpi/os": "0:0:0", "smpi/or": "0:0:0", "smpi/test": "0", "smpi/cpu-threshold": str(_SHORTEST),
                     "smpi/finalization-barrier": "yes", "contexts/stack-size": "1024"}  # fmt: skip
         options = [f"--cfg={name}:{value}" for name, value in settings.items()]
-        tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--repetitions", str(repetitions), "--json",
+        tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--warm-up", str(_WARM_UP), "--repetitions", str(repetitions), "--json",
                 "--progress", "caller", "--lanes", "1", "--bucket", str(BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
         command = ["smpirun", "-np", str(cluster.ranks), "-platform", str(_PLATFORM), "-hostfile", str(host_file), *options, *tool]
         environment = {**os.environ, "THINWIRE_CLUSTER": cluster.description(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
