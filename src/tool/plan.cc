@@ -181,7 +181,7 @@ std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost>
   return costs;
 }
 
-BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int workers) {
+BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int workers, std::uint64_t chunks) {
   const double few = fewer.workers, many = more.workers, all = workers;
   const auto seconds = [&](double BucketCost::* part) {
     constexpr double kNoise = 1.1;  // of what is measured
@@ -193,7 +193,11 @@ BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int 
   cost.between_seconds = seconds(&BucketCost::between_seconds);
   cost.decode_seconds = seconds(&BucketCost::decode_seconds);
   cost.hops = static_cast<int>(std::lround(on_line(all, few, fewer.cost.hops, many, more.cost.hops)));  // of rings as many as bytes would have it
-  cost.bytes = (all - 1) * std::max(0.0, on_line(1 / all, 1 / few, fewer.cost.bytes / (few - 1), 1 / many, more.cost.bytes / (many - 1)));
+  const bool goes_straight = more.cost.hops == more.cost.rounds;  // to owners, or to everybody
+  const auto part = [&](double parts) { return goes_straight ? std::ceil(static_cast<double>(chunks) / parts) / static_cast<double>(chunks) : 1 / parts; };
+  const double to_fewer = fewer.cost.bytes / (few - 1), to_more = more.cost.bytes / (many - 1);
+  const bool differ = part(few) != part(many);
+  cost.bytes = (all - 1) * (differ ? std::max(0.0, on_line(part(all), part(few), to_fewer, part(many), to_more)) : to_more);
   return cost;
 }
 

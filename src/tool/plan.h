@@ -65,12 +65,13 @@ Sample sample_of(const Buckets& buckets);
 std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost> measured, std::span<const std::uint64_t> elements);
 
 // What a bucket costs with more workers than can be tried, from two numbers that were. Traffic is that of messages to all others, the same
-// one or a part for each: (W - 1)(a + b / W). Seconds grow evenly, or do not grow if they hardly did.
+// one or a part for each: (W - 1)(a + b p(W)), where the largest part is a W-th around a ring, and whole chunks, of which the bucket has `chunks`, where owners average.
+// Seconds grow evenly, or do not grow if they hardly did.
 struct TriedWorkers {
   int workers;
   BucketCost cost;
 };
-BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int workers);
+BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int workers, std::uint64_t chunks);
 
 // On which `tried` workers choose as `workers` do on `link`: sending parts instead of the same to all saves (W - 1)(W - 2) / W messages.
 Link choosing_alike(const Link& link, int tried, int workers);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <thread>
 
+#include "core/work.h"
 #include "thinwire/registry.h"
 #include "tool/bucket_costs.h"
 #include "tool/sending_cost.h"
@@ -50,9 +51,12 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
     measured.push_back(measure_among(options.beside(), sample.buckets, trial));
   }
   BucketCosts& costs = measured.back();
+  const std::vector<std::uint64_t> elements = bucket_elements(sample.buckets);
   if (measured.size() > 1)
-    for (std::size_t i = 0; i < costs.buckets.size(); ++i)
-      costs.buckets[i] = extrapolate({all_tried.front(), measured.front().buckets[i]}, {all_tried.back(), costs.buckets[i]}, parties);
+    for (std::size_t i = 0; i < costs.buckets.size(); ++i) {
+      const std::uint64_t of_sender = static_cast<std::uint64_t>(row.senders) * kChunkElements, chunks = (elements[i] + of_sender - 1) / of_sender;
+      costs.buckets[i] = extrapolate({all_tried.front(), measured.front().buckets[i]}, {all_tried.back(), costs.buckets[i]}, parties, chunks);
+    }
   for (BucketCost& bucket : costs.buckets) {
     if (options.has_whole_rounds) bucket.hops = 0;
     if (!on_two_levels) bucket.hops = (bucket.hops + options.per_host - 1) / options.per_host;  // that ring enters each host once

@@ -129,7 +129,7 @@ TEST(Plan, WhatWasNotMeasuredCostsAsMuchByTheElement) {
   EXPECT_EQ(costs[2].encode_seconds, 3);
 }
 
-// A gather sends the same to all others, a ring twice a part for each; decoding grows with what is gathered.
+// A gather sends the same to all others, a ring twice a part for each, of whole chunks if it goes straight to owners; decoding grows with what is gathered.
 TEST(Plan, MoreWorkersFollowFromTwoNumbers) {
   const auto tried = [](int workers) {
     const double w = workers;
@@ -137,12 +137,19 @@ TEST(Plan, MoreWorkersFollowFromTwoNumbers) {
     const BucketCost ring{.encode_seconds = 5, .decode_seconds = workers == 4 ? 1.0 : 1.05, .rounds = 1, .bytes = 2 * 800 * (w - 1) / w};
     return std::pair(TriedWorkers{workers, gather}, TriedWorkers{workers, ring});
   };
-  const BucketCost gather = extrapolate(tried(4).first, tried(8).first, 64), ring = extrapolate(tried(4).second, tried(8).second, 64);
+  constexpr std::uint64_t kChunks = 31;
+  const BucketCost gather = extrapolate(tried(4).first, tried(8).first, 64, kChunks), ring = extrapolate(tried(4).second, tried(8).second, 64, kChunks);
   EXPECT_DOUBLE_EQ(gather.encode_seconds, 5);
   EXPECT_DOUBLE_EQ(gather.decode_seconds, 129);
   EXPECT_NEAR(gather.bytes, 6300, 1e-9);
   EXPECT_DOUBLE_EQ(ring.decode_seconds, 1.05);  // noise
   EXPECT_NEAR(ring.bytes, 2 * 800 * 63.0 / 64, 1e-9);
+
+  const auto scattered = [](int workers, int chunks_of_owner) {
+    return TriedWorkers{workers, BucketCost{.rounds = 2, .hops = 2, .bytes = 2.0 * 800 / kChunks * chunks_of_owner * (workers - 1)}};
+  };
+  EXPECT_NEAR(extrapolate(scattered(4, 8), scattered(8, 4), 64, kChunks).bytes, 2 * 800.0 / kChunks * 63, 1e-9);
+  EXPECT_NEAR(extrapolate(scattered(4, 1), scattered(8, 1), 64, 2).bytes, 2 * 800.0 / kChunks * 63, 1e-9);  // where there are fewer than workers that are tried
 }
 
 TEST(Plan, FewerWorkersChooseAsAllWould) {
