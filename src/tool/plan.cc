@@ -183,10 +183,12 @@ std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost>
 
 BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int workers, std::uint64_t chunks) {
   const double few = fewer.workers, many = more.workers, all = workers;
+  const double to_fewer = fewer.cost.bytes / (few - 1), to_more = more.cost.bytes / (many - 1);
+  constexpr double kNoise = 1.1, kShrinks = 0.75;  // of what is measured; of bytes for each other
+  const bool in_parts = to_more < kShrinks * to_fewer;
   const auto seconds = [&](double BucketCost::* part) {
-    constexpr double kNoise = 1.1;  // of what is measured
     const double before = fewer.cost.*part, after = more.cost.*part;
-    return after <= kNoise * before ? after : on_line(all, few, before, many, after);
+    return in_parts || after <= kNoise * before ? after : on_line(all, few, before, many, after);
   };
   BucketCost cost = more.cost;
   cost.encode_seconds = seconds(&BucketCost::encode_seconds);
@@ -195,7 +197,6 @@ BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int 
   cost.hops = static_cast<int>(std::lround(on_line(all, few, fewer.cost.hops, many, more.cost.hops)));  // of rings as many as bytes would have it
   const bool goes_straight = more.cost.hops == more.cost.rounds;  // to owners, or to everybody
   const auto part = [&](double parts) { return goes_straight ? std::ceil(static_cast<double>(chunks) / parts) / static_cast<double>(chunks) : 1 / parts; };
-  const double to_fewer = fewer.cost.bytes / (few - 1), to_more = more.cost.bytes / (many - 1);
   const bool differ = part(few) != part(many);
   cost.bytes = (all - 1) * (differ ? std::max(0.0, on_line(part(all), part(few), to_fewer, part(many), to_more)) : to_more);
   return cost;

@@ -66,7 +66,7 @@ std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost>
 
 // What a bucket costs with more workers than can be tried, from two numbers that were. Traffic is that of messages to all others, the same
 // one or a part for each: (W - 1)(a + b p(W)), where the largest part is a W-th around a ring, and whole chunks, of which the bucket has `chunks`, where owners average.
-// Seconds grow evenly, or do not grow if they hardly did.
+// Seconds grow evenly where all others' messages are decoded, if not hardly at all; of parts all workers together decode as much as ever.
 struct TriedWorkers {
   int workers;
   BucketCost cost;

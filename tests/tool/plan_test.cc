@@ -146,9 +146,11 @@ TEST(Plan, MoreWorkersFollowFromTwoNumbers) {
   EXPECT_NEAR(ring.bytes, 2 * 800 * 63.0 / 64, 1e-9);
 
   const auto scattered = [](int workers, int chunks_of_owner) {
-    return TriedWorkers{workers, BucketCost{.rounds = 2, .hops = 2, .bytes = 2.0 * 800 / kChunks * chunks_of_owner * (workers - 1)}};
+    return TriedWorkers{workers, BucketCost{.decode_seconds = 1 + workers / 4.0, .rounds = 2, .hops = 2, .bytes = 2.0 * 800 / kChunks * chunks_of_owner * (workers - 1)}};
   };
-  EXPECT_NEAR(extrapolate(scattered(4, 8), scattered(8, 4), 64, kChunks).bytes, 2 * 800.0 / kChunks * 63, 1e-9);
+  const BucketCost owners = extrapolate(scattered(4, 8), scattered(8, 4), 64, kChunks);
+  EXPECT_EQ(owners.decode_seconds, 3);  // others work beside
+  EXPECT_NEAR(owners.bytes, 2 * 800.0 / kChunks * 63, 1e-9);
   EXPECT_NEAR(extrapolate(scattered(4, 1), scattered(8, 1), 64, 2).bytes, 2 * 800.0 / kChunks * 63, 1e-9);  // where there are fewer than workers that are tried
 }
 
