@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-_COLOURS = ["#9aa5b1", "#e8a33d", "#2f6db3", "#4c9f70", "#8a63b5", "#7b8794"]
+_COLOURS = ["#9aa5b1", "#e8a33d", "#2f6db3", "#4c9f70", "#8a63b5", "#c0504d", "#3d4852"]
 
 
 def draw(speedups: dict[tuple[str, str, str], float], target: Path) -> None:
