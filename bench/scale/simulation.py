@@ -75,8 +75,9 @@ def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, t
                     "smpi/os": "0:0:0", "smpi/or": "0:0:0", "smpi/test": "0", "smpi/cpu-threshold": str(_SHORTEST),
                     "smpi/finalization-barrier": "yes", "contexts/stack-size": "1024"}  # fmt: skip
         options = [f"--cfg={name}:{value}" for name, value in settings.items()]
-        tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--warm-up", str(_WARM_UP), "--repetitions", str(repetitions), "--json",
-                "--progress", "caller", "--lanes", "1", "--bucket", str(BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
+        tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--json",
+                "--warm-up", str(_WARM_UP), "--repetitions", str(repetitions), "--progress", "caller", "--lanes", "1",
+                "--bucket", str(BUCKET), "--hosts", cluster.hosts_option() if two_levels else "flat"]  # fmt: skip
         command = ["smpirun", "-np", str(cluster.ranks), "-platform", str(_PLATFORM), "-hostfile", str(host_file), *options, *tool]
         environment = {**os.environ, "THINWIRE_CLUSTER": cluster.description(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
