@@ -54,6 +54,11 @@ struct ReducerOptions {
 // The default policy of the PyTorch hook: biases, norms and other small parameters are not worth compressing.
 bool is_small(const Parameter& parameter);
 
+// Elements of a chunk: workers that share the averaging of a gradient among themselves do so in whole chunks, and take as long as the one
+// with the most. 32,768 up to 16 workers and half as many with each doubling, but not fewer than suits the compressor, and 4,096: so each of up to 128
+// has 12 or more of a bucket of 25 MiB. Of compressors that work on slices, rows or parameters: 32,768. Throws ArgumentError for a spec that is not allowed.
+std::uint64_t chunk_elements(const std::string& compressor, int world_size);
+
 // One parameter's gradient: elements of `type` (kFloat32, kBfloat16 or kFloat16), replaced by the mean over all workers.
 struct ParameterGradient {
   std::uint32_t parameter = 0;  // index in the layout

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "compressors/shared/row.h"
+#include "core/work.h"
 #include "thinwire/registry.h"
 
 namespace thinwire {
@@ -24,6 +25,7 @@ struct ChosenCompressor {
   bool depends_on_scale = false;  // if any stage does
   Claims claims;          // of all stages together
   std::unique_ptr<const Compressor> compressor;
+  std::uint64_t chunk = kChunkElements;  // elements of a chunk, where units are elements
 };
 
 // Throws ArgumentError.

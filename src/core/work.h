@@ -106,7 +106,8 @@ class ParameterView {
 };
 
 // Most elements of a chunk of the grid, unless one unit of its compressor has more: it fits in a core's own cache twice
-// over, with room for its codes.
+// over, with room for its codes. And the fewest, where many workers share them: fewer keep codecs' loops too short.
 inline constexpr std::uint64_t kChunkElements = 32768;
+inline constexpr std::uint64_t kFewestChunkElements = 4096;
 
 }  // namespace thinwire

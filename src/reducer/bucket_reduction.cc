@@ -54,7 +54,7 @@ void provide_memory(const BucketReduction& bucket, const PreparedGroup& group) {
     const Parameter& definition = definition_of(bucket, entry);
     if (group.chosen->feedback) slot.residual.resize(definition.elements());
     if (bucket.ground.keeps_old_residual(*group.chosen)) slot.next.resize(definition.elements());
-    if (!slot.memory) slot.memory = group.chosen->compressor->make_memory(definition);
+    if (!slot.memory) slot.memory = group.chosen->compressor->make_memory(definition, group.chosen->chunk);
     if (slot.memory) slot.memory->begin_step();
   }
 }

@@ -13,10 +13,10 @@ std::uint64_t row_elements(const Parameter& parameter) {
 }
 
 // Where a parameter may be cut: at multiples of this.
-std::uint64_t smallest_cut(const Parameter& parameter, Unit unit) {
-  switch (unit) {
+std::uint64_t smallest_cut(const Parameter& parameter, const ChosenCompressor& chosen) {
+  switch (chosen.compressor->unit()) {
     case Unit::kElement:
-      return kChunkElements;
+      return chosen.chunk;
     case Unit::kRow:
     case Unit::kSlice:  // lie in rows, or across what rows there are
       return row_elements(parameter);
@@ -35,7 +35,7 @@ HostParts divide_layout(const Layout& layout, const Policy& policy, int parts) {
   std::vector<std::size_t> by_elements(count);
   for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
     const Parameter& parameter = layout.parameters()[i];
-    const std::uint64_t cut = std::max<std::uint64_t>(smallest_cut(parameter, policy.compressor_of(i).compressor->unit()), 1);
+    const std::uint64_t cut = std::max<std::uint64_t>(smallest_cut(parameter, policy.compressor_of(i)), 1);
     const std::uint64_t all = (parameter.elements() + cut - 1) / cut;
     std::ranges::fill(cuts, all / count);
     for (std::size_t part = 0; part < count; ++part) by_elements[part] = part;

@@ -10,12 +10,12 @@ namespace thinwire {
 namespace {
 
 // The grid's step within a parameter, as Compressor::unit() says.
-std::uint64_t chunk_elements(const Parameter& parameter, const Compressor& compressor) {
-  const Unit unit = compressor.unit();
-  if (unit == Unit::kElement) return kChunkElements;
+std::uint64_t grid_step(const Parameter& parameter, const ChosenCompressor& chosen) {
+  const Unit unit = chosen.compressor->unit();
+  if (unit == Unit::kElement) return chosen.chunk;
   // Which rows are used is told for all of a parameter at once.
   if (unit != Unit::kSlice) return std::max<std::uint64_t>(parameter.elements(), 1);
-  const std::uint64_t slices = compressor.slice_elements(parameter);
+  const std::uint64_t slices = chosen.compressor->slice_elements(parameter);
   return std::max(slices, kChunkElements / slices * slices);
 }
 
@@ -26,7 +26,7 @@ class Planner {
     std::uint64_t next = 0;
     for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
       first_chunks_.push_back(next);
-      const std::uint64_t step = chunk_elements(layout.parameters()[i], *policy.compressor_of(i).compressor);
+      const std::uint64_t step = grid_step(layout.parameters()[i], policy.compressor_of(i));
       next += (layout.parameters()[i].elements() + step - 1) / step;
     }
   }
@@ -57,7 +57,7 @@ class Planner {
 
   void cut_parameter(std::uint32_t entry, const ChosenCompressor& compressor, std::vector<Chunk>& chunks) const {
     const Parameter& parameter = layout_.parameters()[parameters_[entry]];
-    const std::uint64_t step = chunk_elements(parameter, *compressor.compressor);
+    const std::uint64_t step = grid_step(parameter, compressor);
     std::uint64_t number = first_chunks_[parameters_[entry]];
     for (std::uint64_t first = 0; first < parameter.elements(); first += step)
       chunks.push_back({entry, first, std::min(step, parameter.elements() - first), number++});

@@ -19,6 +19,13 @@ const std::string& spec_for(const Parameter& parameter, const ReducerOptions& op
   return options.small_uncompressed && is_small(parameter) ? uncompressed : options.compressor;
 }
 
+std::uint64_t chunk_for(const Compressor& compressor, int world_size) {
+  constexpr int kMostWithLongest = 16;
+  std::uint64_t elements = kChunkElements;
+  for (int most = kMostWithLongest; world_size > most && elements > compressor.fewest_chunk_elements(); most *= 2) elements /= 2;
+  return elements;
+}
+
 // The second of two rules with one pattern would never decide anything.
 void check_patterns(const std::vector<Rule>& rules) {
   std::set<std::string> patterns;
@@ -33,7 +40,9 @@ bool is_small(const Parameter& parameter) {
   return parameter.shape.size() < 2 || parameter.elements() < kSmallElements;
 }
 
-Policy::Policy(const Layout& layout, const ReducerOptions& options) : from_owners_(options.from_owners) {
+std::uint64_t chunk_elements(const std::string& compressor, int world_size) { return chunk_for(*make_compressor(compressor).compressor, world_size); }
+
+Policy::Policy(const Layout& layout, const ReducerOptions& options) : from_owners_(options.from_owners), world_size_(options.world_size) {
   check_patterns(options.rules);
   make(options.compressor);
   for (const Rule& rule : options.rules) make(rule.spec);
@@ -43,6 +52,7 @@ Policy::Policy(const Layout& layout, const ReducerOptions& options) : from_owner
 const ChosenCompressor* Policy::make(const std::string& spec) {
   ChosenCompressor chosen = make_compressor(spec);
   chosen.feedback = chosen.feedback && !from_owners_;
+  chosen.chunk = chunk_for(*chosen.compressor, world_size_);
   const std::string key = chosen.canonical;
   return &made_.try_emplace(key, std::move(chosen)).first->second;
 }

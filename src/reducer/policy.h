@@ -25,6 +25,7 @@ class Policy {
   const ChosenCompressor* make(const std::string& spec);
 
   bool from_owners_;  // where nothing keeps a residual
+  int world_size_;
   std::map<std::string, ChosenCompressor> made_;
   std::vector<const ChosenCompressor*> chosen_;  // by parameter
 };

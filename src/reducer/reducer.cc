@@ -378,7 +378,8 @@ void Reducer::load_state(std::span<const ParameterState> states) {
       if (!impl_->policy.compressor_of(i).compressor->residual_is_unsent()) loaded[i].residual.clear();
       continue;
     }
-    loaded[i].memory = impl_->policy.compressor_of(i).compressor->make_memory(impl_->own_layout.parameters()[i]);
+    const ChosenCompressor& chosen = impl_->policy.compressor_of(i);
+    loaded[i].memory = chosen.compressor->make_memory(impl_->own_layout.parameters()[i], chosen.chunk);
     if (!loaded[i].memory)
       throw StateError("the saved state has a memory for " + quoted(states[i].name) + ", but " +
                        impl_->policy.compressor_of(i).canonical + " keeps none");

@@ -24,7 +24,6 @@ using Lanes = std::vector<std::unique_ptr<Communicator>>;
 
 constexpr int kTrials = 2;     // of each division, of which the best counts
 constexpr std::array<std::uint64_t, 3> kDivisors = {1, 4, 10};  // of kBucketElements, roughly: what a trial compares
-constexpr std::uint64_t kChunk = 32'768;                        // reducers share out parameters in chunks of so many elements
 
 // Everybody's largest, or sum.
 double agree(CollectiveKind kind, double mine, Communicator& communicator) {
@@ -149,7 +148,8 @@ class Measurement {
   void divide() {
     std::vector<std::uint64_t> candidates;
     // As many whole chunks for each worker, as shards are filled up to the longest.
-    const std::uint64_t shared = kChunk * static_cast<std::uint64_t>(lanes_[0]->world_size());
+    const int workers = lanes_[0]->world_size();
+    const std::uint64_t shared = chunk_elements(options_.compressor, workers) * static_cast<std::uint64_t>(workers);
     for (const std::uint64_t divisor : kDivisors) candidates.push_back((kBucketElements / divisor + shared - 1) / shared * shared);
     if (options_.bucket_elements) candidates = {*options_.bucket_elements};
     // Of divisions that come to the same, as of a short gradient, the first is enough.

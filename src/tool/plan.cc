@@ -196,9 +196,11 @@ BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int 
   cost.decode_seconds = seconds(&BucketCost::decode_seconds);
   cost.hops = static_cast<int>(std::lround(on_line(all, few, fewer.cost.hops, many, more.cost.hops)));  // of rings as many as bytes would have it
   const bool goes_straight = more.cost.hops == more.cost.rounds;  // to owners, or to everybody
-  const auto part = [&](double parts) { return goes_straight ? std::ceil(static_cast<double>(chunks) / parts) / static_cast<double>(chunks) : 1 / parts; };
-  const bool differ = part(few) != part(many);
-  cost.bytes = (all - 1) * (differ ? std::max(0.0, on_line(part(all), part(few), to_fewer, part(many), to_more)) : to_more);
+  const auto part = [&](double parts, std::uint64_t of) {
+    return goes_straight ? std::ceil(static_cast<double>(of) / parts) / static_cast<double>(of) : 1 / parts;
+  };
+  const double of_few = part(few, fewer.chunks), of_many = part(many, more.chunks);
+  cost.bytes = (all - 1) * (of_few != of_many ? std::max(0.0, on_line(part(all, chunks), of_few, to_fewer, of_many, to_more)) : to_more);
   return cost;
 }
 

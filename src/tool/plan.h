@@ -70,6 +70,7 @@ std::vector<BucketCost> spread(const Sample& sample, std::span<const BucketCost>
 struct TriedWorkers {
   int workers;
   BucketCost cost;
+  std::uint64_t chunks;
 };
 BucketCost extrapolate(const TriedWorkers& fewer, const TriedWorkers& more, int workers, std::uint64_t chunks);
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 
-#include "core/work.h"
+#include "thinwire/reducer.h"
 #include "thinwire/registry.h"
 #include "tool/bucket_costs.h"
 #include "tool/sending_cost.h"
@@ -54,8 +54,12 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
   const std::vector<std::uint64_t> elements = bucket_elements(sample.buckets);
   if (measured.size() > 1)
     for (std::size_t i = 0; i < costs.buckets.size(); ++i) {
-      const std::uint64_t of_sender = static_cast<std::uint64_t>(row.senders) * kChunkElements, chunks = (elements[i] + of_sender - 1) / of_sender;
-      costs.buckets[i] = extrapolate({all_tried.front(), measured.front().buckets[i]}, {all_tried.back(), costs.buckets[i]}, parties, chunks);
+      const auto chunks = [&](int among) {
+        const std::uint64_t of_all = static_cast<std::uint64_t>(row.senders) * chunk_elements(row.compressor(), among * row.senders);
+        return (elements[i] + of_all - 1) / of_all;
+      };
+      const int few = all_tried.front(), many = all_tried.back();
+      costs.buckets[i] = extrapolate({few, measured.front().buckets[i], chunks(few)}, {many, costs.buckets[i], chunks(many)}, parties, chunks(parties));
     }
   for (BucketCost& bucket : costs.buckets) {
     if (options.has_whole_rounds) bucket.hops = 0;

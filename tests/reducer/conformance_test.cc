@@ -298,7 +298,7 @@ TEST_P(Conformance, UnbiasedErrorsAverageOut) {
 
 TEST_P(Conformance, StateIsFreshWithoutFeedback) {
   // What is remembered is memory that is saved.
-  EXPECT_TRUE(!claims_.remembers || chosen_.compressor->make_memory({"p", {40000}}));
+  EXPECT_TRUE(!claims_.remembers || chosen_.compressor->make_memory({"p", {40000}}, kChunkElements));
   if (chosen_.feedback || claims_.remembers) return;
   const auto second_after = [&](unsigned first_seed) {
     Workers workers = make(Layout::flat(40000), 2);

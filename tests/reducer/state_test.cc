@@ -68,6 +68,7 @@ TEST(State, WhatDoesNotFitIsRefusedAndChangesNothing) {
   expect_refused([](auto& state) { state[2].memory.pop_back(); }, "a short memory");
   expect_refused([](auto& state) { state[2].memory.push_back(std::byte{0}); }, "a long memory");
   expect_refused([](auto& state) { state[2].memory[0] = std::byte{99}; }, "an unknown version");
+  expect_refused([](auto& state) { state[2].memory[1] = std::byte{1}; }, "chunks of 32,769");
   expect_refused([](auto& state) { state[1].memory = state[2].memory; }, "a memory where there is none");
   expect_refused([](auto& state) { std::fill(state[2].memory.begin() + 1, state[2].memory.end(), std::byte{0xff}); }, "NaN thresholds");
 }

@@ -131,13 +131,13 @@ TEST(Plan, WhatWasNotMeasuredCostsAsMuchByTheElement) {
 
 // A gather sends the same to all others, a ring twice a part for each, of whole chunks if it goes straight to owners; decoding grows with what is gathered.
 TEST(Plan, MoreWorkersFollowFromTwoNumbers) {
+  constexpr std::uint64_t kChunks = 31;
   const auto tried = [](int workers) {
     const double w = workers;
     const BucketCost gather{.encode_seconds = 5, .decode_seconds = 1 + 2 * w, .rounds = 1, .bytes = 100 * (w - 1)};
     const BucketCost ring{.encode_seconds = 5, .decode_seconds = workers == 4 ? 1.0 : 1.05, .rounds = 1, .bytes = 2 * 800 * (w - 1) / w};
-    return std::pair(TriedWorkers{workers, gather}, TriedWorkers{workers, ring});
+    return std::pair(TriedWorkers{workers, gather, kChunks}, TriedWorkers{workers, ring, kChunks});
   };
-  constexpr std::uint64_t kChunks = 31;
   const BucketCost gather = extrapolate(tried(4).first, tried(8).first, 64, kChunks), ring = extrapolate(tried(4).second, tried(8).second, 64, kChunks);
   EXPECT_DOUBLE_EQ(gather.encode_seconds, 5);
   EXPECT_DOUBLE_EQ(gather.decode_seconds, 129);
@@ -146,12 +146,18 @@ TEST(Plan, MoreWorkersFollowFromTwoNumbers) {
   EXPECT_NEAR(ring.bytes, 2 * 800 * 63.0 / 64, 1e-9);
 
   const auto scattered = [](int workers, int chunks_of_owner) {
-    return TriedWorkers{workers, BucketCost{.decode_seconds = 1 + workers / 4.0, .rounds = 2, .hops = 2, .bytes = 2.0 * 800 / kChunks * chunks_of_owner * (workers - 1)}};
+    return TriedWorkers{workers, BucketCost{.decode_seconds = 1 + workers / 4.0, .rounds = 2, .hops = 2, .bytes = 2.0 * 800 / kChunks * chunks_of_owner * (workers - 1)}, kChunks};
   };
   const BucketCost owners = extrapolate(scattered(4, 8), scattered(8, 4), 64, kChunks);
   EXPECT_EQ(owners.decode_seconds, 3);  // others work beside
   EXPECT_NEAR(owners.bytes, 2 * 800.0 / kChunks * 63, 1e-9);
-  EXPECT_NEAR(extrapolate(scattered(4, 1), scattered(8, 1), 64, 2).bytes, 2 * 800.0 / kChunks * 63, 1e-9);  // where there are fewer than workers that are tried
+  EXPECT_NEAR(extrapolate(scattered(4, 8), scattered(8, 4), 64, 4 * kChunks).bytes, 2 * 800.0 / kChunks * 63 / 2, 1e-9);  // more cut them shorter
+  const auto two = [&](int workers) {
+    TriedWorkers tried_among = scattered(workers, 1);
+    tried_among.chunks = 2;
+    return tried_among;
+  };
+  EXPECT_NEAR(extrapolate(two(4), two(8), 64, 2).bytes, 2 * 800.0 / kChunks * 63, 1e-9);  // where there are fewer than workers that are tried
 }
 
 TEST(Plan, FewerWorkersChooseAsAllWould) {

@@ -25,12 +25,11 @@ bool any_counted(std::span<const std::int32_t> counts) {
 }
 
 // A chunk's overhead, and with it the parameter's, grows with its clusters.
-BitChoices choices_of(std::span<const std::int32_t> counts, float energy, std::uint64_t elements, const CasqOptions& options) {
+BitChoices choices_of(std::span<const std::int32_t> counts, float energy, const ChunkGrid& grid, const CasqOptions& options) {
   BitChoices choices;
   for (int bits = 1; bits <= kernels::kMaxCodeBits; ++bits) {
     double bytes = 0;
-    for (std::uint64_t first = 0; first < elements; first += kChunkElements)
-      bytes += static_cast<double>(CasqChunk(options, bits, std::min(kChunkElements, elements - first)).bytes());
+    for (std::uint64_t i = 0; i < grid.chunks(); ++i) bytes += static_cast<double>(CasqChunk(options, bits, grid.length(i)).bytes());
     choices.cost.push_back(8 * bytes);
     const double lost = any_counted(counts) ? relative_error(counts, trained_thresholds(counts, bits, options)) : 0;
     choices.error.push_back(lost * static_cast<double>(energy));
@@ -67,9 +66,9 @@ Casq::Casq(const CasqOptions& options) : options_(options) {
 
 Exchange Casq::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
 
-std::unique_ptr<CompressorMemory> Casq::make_memory(const Parameter& parameter) const {
+std::unique_ptr<CompressorMemory> Casq::make_memory(const Parameter& parameter, std::uint64_t chunk) const {
   const int bits = adaptive() ? static_cast<int>(options_.budget) : options_.bits;
-  return std::make_unique<CasqMemory>(bits, !adaptive(), untrained(bits), parameter.elements());
+  return std::make_unique<CasqMemory>(bits, !adaptive(), untrained(bits), parameter.elements(), chunk);
 }
 
 bool Casq::needs_preparation(std::uint64_t steps) const { return steps % options_.retrain == 0; }
@@ -116,7 +115,7 @@ void Casq::choose_bits(std::span<const ParameterView* const> parameters, std::sp
   context.threads().for_each(parameters.size(), parameters.size() * 8 * kChunkElements, [&](std::size_t i, std::size_t) {
     const auto own = counts.subspan(i * kHistogramCounts, kHistogramCounts);
     const float energy = std::min(energies[i], std::numeric_limits<float>::max());
-    choices[i] = choices_of(own, energy, parameters[i]->elements(), options_);
+    choices[i] = choices_of(own, energy, memory_of(*parameters[i]).grid(), options_);
   });
   std::ranges::copy(spend_budget(choices, options_.budget * elements), bits.begin());
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "compressors/shared/chunk_grid.h"
 #include "compressors/shared/codec.h"
 #include "core/work.h"
 
@@ -15,10 +16,11 @@ namespace thinwire {
 // thresholds are separate memory, so pieces may be encoded side by side.
 class CasqMemory : public CompressorMemory {
  public:
-  // thresholds: 2^bits - 1 of them. fixed_bits: a state of other bits may not be loaded.
-  CasqMemory(int bits, bool fixed_bits, std::span<const float> thresholds, std::uint64_t elements);
+  // thresholds: 2^bits - 1 of them. fixed_bits: a state of other bits may not be loaded. chunk: elements of one.
+  CasqMemory(int bits, bool fixed_bits, std::span<const float> thresholds, std::uint64_t elements, std::uint64_t chunk);
 
   int bits() const { return working_.bits; }
+  const ChunkGrid& grid() const { return grid_; }
   std::span<float> of_piece(const Piece& piece, Pass pass);
   // All chunks', from now on.
   void train(int bits, std::span<const float> thresholds);
@@ -37,7 +39,7 @@ class CasqMemory : public CompressorMemory {
   State for_all_chunks(int bits, std::span<const float> thresholds) const;
 
   bool fixed_bits_;
-  std::uint64_t chunks_;
+  ChunkGrid grid_;
   State committed_;
   State working_;  // of the step at hand
 };

@@ -16,8 +16,8 @@ using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateM
 
 Exchange CasqRate::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
 
-std::unique_ptr<CompressorMemory> CasqRate::make_memory(const Parameter& parameter) const {
-  return std::make_unique<CasqRateMemory>(parameter.elements());
+std::unique_ptr<CompressorMemory> CasqRate::make_memory(const Parameter& parameter, std::uint64_t chunk) const {
+  return std::make_unique<CasqRateMemory>(parameter.elements(), chunk);
 }
 
 void CasqRate::plan_step(std::span<CompressorMemory*> memories) const { casq::plan_rates(memories, rates(), options_.weight); }

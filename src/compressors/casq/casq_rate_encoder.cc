@@ -20,7 +20,7 @@ using casq::ChunkEncoder, casq::ChunkRecord, casq::StepCode, casq::memory_of;
 // A message that takes a quarter more or less than foreseen, and a quarter of the rate beyond that, is encoded again where it does.
 constexpr double kMissed = 0.25;
 constexpr float kFinest = 0x1p-8F;  // then, as a multiple of the planned step
-// A message is sampled by runs of each piece: of so many values in a parameter's first step, and later of as many as take so many bits.
+// A message is sampled by runs of each piece, at least two of a chunk of 32,768: of so many values in a parameter's first step, and later of as many as take so many bits.
 constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
 constexpr double kSampleBits = 16384;
 // Where bits move from one message to another, none grows faster a step: what is beyond its foreseen length takes another round.
@@ -102,7 +102,8 @@ class CasqRate::MessageEncoder {
   std::span<float> read_sample(std::size_t size, const IsMeant& is_meant) const {
     std::size_t pieces = 1;
     for (std::size_t i = 0; i < count(); ++i) pieces += is_meant(i) ? 1 : 0;
-    const std::size_t runs = std::clamp(size / casq::kSampleRun / pieces, kLeastRuns, kMostRuns);
+    const std::size_t least = std::max<std::size_t>(kLeastRuns * longest_ / kChunkElements, 1);
+    const std::size_t runs = std::clamp(size / casq::kSampleRun / pieces, least, kMostRuns);
     const PieceParts parts(count(), context_, [&](std::size_t i) { return is_meant(i) ? casq::sample_size(piece(i).elements(), runs) : 0; });
     const auto sample = context_.scratch().take<float>(parts.count());
     context_.threads().for_each(count(), sample.size(), [&](std::size_t i, std::size_t) {

@@ -11,7 +11,7 @@
 namespace thinwire::casq {
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 // Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
 constexpr double kMargin = 1.0 / 64;
 constexpr double kLeastAim = 0.25;   // of the rate
@@ -55,7 +55,7 @@ Messages messages_of(std::span<CompressorMemory* const> memories, Pass pass, dou
     const auto chunks = rate_memory(memory).committed(pass);
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       if (chunks[c].longest == 0) continue;
-      const auto elements = static_cast<double>(rate_memory(memory).chunk_elements(c));
+      const auto elements = static_cast<double>(rate_memory(memory).grid().length(c));
       all.at_rate += rate * elements;
       all.aimed += double{chunks[c].aimed} * elements;
       all.longest += 8.0 * chunks[c].longest * elements / double{kChunkElements};
@@ -141,15 +141,15 @@ bool is_legal(const ChunkRecord& chunk) {
 
 }  // namespace
 
-CasqRateMemory::CasqRateMemory(std::uint64_t elements)
-    : elements_(elements), count_((elements + kChunkElements - 1) / kChunkElements), committed_(2 * count_), working_(committed_) {}
+CasqRateMemory::CasqRateMemory(std::uint64_t elements, std::uint64_t chunk)
+    : grid_{elements, chunk}, committed_(2 * grid_.chunks()), working_(committed_) {}
 
 double foretold_bits(const ChunkRecord& chunk, double step, double slope) {
   return double{chunk.code_bits} * std::exp2(slope * std::clamp(std::log2(double{chunk.step} / step), -kMostStride, kMostStride));
 }
 
 std::span<const ChunkRecord> CasqRateMemory::committed(Pass pass) const {
-  return std::span(committed_).subspan(pass == Pass::kSecond ? count_ : 0, count_);
+  return std::span(committed_).subspan(pass == Pass::kSecond ? grid_.chunks() : 0, grid_.chunks());
 }
 
 void CasqRateMemory::begin_step() {
@@ -158,9 +158,10 @@ void CasqRateMemory::begin_step() {
 }
 
 std::vector<std::byte> CasqRateMemory::save() const {
-  std::vector<std::byte> saved(sizeof(kVersion) + committed_.size() * sizeof(ChunkRecord));
+  std::vector<std::byte> saved(sizeof(kVersion) + ChunkGrid::kSavedBytes + committed_.size() * sizeof(ChunkRecord));
   ByteWriter writer(saved);
   writer.write(kVersion);
+  grid_.write(writer);
   writer.write_all(std::span<const ChunkRecord>(committed_));
   return saved;
 }
@@ -168,11 +169,19 @@ std::vector<std::byte> CasqRateMemory::save() const {
 void CasqRateMemory::load(std::span<const std::byte> saved) {
   ByteReader reader(saved, "a saved state of casq:rate=");
   reader.expect_version(kVersion);
-  std::vector<ChunkRecord> loaded(committed_.size());
+  const ChunkGrid saved_grid = grid_.read(reader);
+  std::vector<ChunkRecord> loaded(2 * saved_grid.chunks());
   reader.read_into(std::span<ChunkRecord>(loaded));
   reader.expect_end();
   if (!std::ranges::all_of(loaded, is_legal)) throw PayloadError("a saved state of casq:rate= holds figures that no step leaves behind");
-  committed_ = std::move(loaded);
+  for (std::size_t place = 0; place < committed_.size(); ++place) {
+    const std::uint64_t pass = place / grid_.chunks(), chunk = place % grid_.chunks(), saved_chunk = saved_grid.at(grid_.first(chunk));
+    ChunkRecord record = loaded[pass * saved_grid.chunks() + saved_chunk];
+    const double share = static_cast<double>(grid_.length(chunk)) / static_cast<double>(saved_grid.length(saved_chunk));
+    record.elements = static_cast<float>(share * double{record.elements});
+    record.code_bits = static_cast<float>(share * double{record.code_bits});
+    committed_[place] = record;
+  }
 }
 
 void plan_rates(std::span<CompressorMemory* const> memories, std::array<double, 2> rates, double weight) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "compressors/shared/chunk_grid.h"
 #include "compressors/shared/codec.h"
 #include "core/work.h"
 
@@ -41,15 +42,15 @@ struct RatePlan {
 
 class CasqRateMemory : public CompressorMemory {
  public:
-  // elements: of the parameter.
-  explicit CasqRateMemory(std::uint64_t elements);
+  // elements: of the parameter. chunk: elements of one.
+  CasqRateMemory(std::uint64_t elements, std::uint64_t chunk);
 
   // Of the chunk that begins where the piece does; chunks' are separate memory.
   ChunkRecord& record(const Piece& piece, Pass pass) { return working_[place(piece, pass)]; }
   // Set before a step's first reduction, and not part of what is committed.
   RatePlan& plan(Pass pass) { return plans_[static_cast<std::size_t>(pass)]; }
   std::span<const ChunkRecord> committed(Pass pass) const;
-  std::uint64_t chunk_elements(std::size_t chunk) const { return std::min(kChunkElements, elements_ - chunk * kChunkElements); }
+  const ChunkGrid& grid() const { return grid_; }
 
   void begin_step() override;
   void commit_step() override { committed_ = working_; }
@@ -57,12 +58,9 @@ class CasqRateMemory : public CompressorMemory {
   void load(std::span<const std::byte> saved) override;
 
  private:
-  std::size_t place(const Piece& piece, Pass pass) const {
-    return (pass == Pass::kSecond ? count_ : 0) + piece.first / kChunkElements;
-  }
+  std::size_t place(const Piece& piece, Pass pass) const { return (pass == Pass::kSecond ? grid_.chunks() : 0) + grid_.of(piece); }
 
-  std::uint64_t elements_;
-  std::size_t count_;  // of chunks
+  ChunkGrid grid_;
   std::array<RatePlan, 2> plans_;
   std::vector<ChunkRecord> committed_;  // [pass][chunk]
   std::vector<ChunkRecord> working_;    // of the step at hand

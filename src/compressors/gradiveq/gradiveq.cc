@@ -11,7 +11,7 @@ Gradiveq::Gradiveq(const GradiveqOptions& options, bool flush, std::unique_ptr<c
 
 std::uint64_t Gradiveq::slice_elements(const Parameter& parameter) const { return piece_elements(parameter, options_); }
 
-std::unique_ptr<CompressorMemory> Gradiveq::make_memory(const Parameter& parameter) const {
+std::unique_ptr<CompressorMemory> Gradiveq::make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const {
   return std::make_unique<GradiveqCycle>(parameter, options_, next_.get(), background_);
 }
 

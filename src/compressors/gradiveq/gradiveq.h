@@ -41,7 +41,7 @@ class Gradiveq : public Compressor {
   Exchange exchange(Work& work, Context& context) const override;
   Unit unit() const override { return Unit::kSlice; }
   std::uint64_t slice_elements(const Parameter& parameter) const override;
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t chunk) const override;
   void plan_step(std::span<CompressorMemory*> memories) const override;
   bool depends_on_scale() const override { return true; }  // mu and what bits are shared by are of the learning steps' magnitude
   bool needs_preparation(std::uint64_t steps) const override { return options_.schedule.swaps(steps); }

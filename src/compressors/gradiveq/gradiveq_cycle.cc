@@ -97,7 +97,7 @@ std::uint64_t GradiveqCycle::first_coefficient(const Piece& piece) const {
 std::unique_ptr<CompressorMemory> GradiveqCycle::make_carriers() const {
   if (!stage_ || is_small()) return nullptr;
   const std::uint64_t pieces = divided_up(parameter_.elements(), piece_elements_);
-  return stage_->make_memory({parameter_.name, {static_cast<std::int64_t>(pieces * piece_coefficients_)}});
+  return stage_->make_memory({parameter_.name, {static_cast<std::int64_t>(pieces * piece_coefficients_)}}, kChunkElements);
 }
 
 const Basis* GradiveqCycle::basis(std::uint64_t step, int world_size) {

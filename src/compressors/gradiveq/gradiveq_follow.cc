@@ -10,7 +10,7 @@ namespace thinwire {
 GradiveqFollow::GradiveqFollow(const FollowOptions& options, std::unique_ptr<const Compressor> next)
     : options_(options), next_(std::move(next)) {}
 
-std::unique_ptr<CompressorMemory> GradiveqFollow::make_memory(const Parameter& parameter) const {
+std::unique_ptr<CompressorMemory> GradiveqFollow::make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const {
   return std::make_unique<FollowedBasis>(parameter, options_);
 }
 

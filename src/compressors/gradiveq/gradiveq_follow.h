@@ -43,7 +43,7 @@ class GradiveqFollow : public Compressor {
 
   Exchange exchange(Work& work, Context& context) const override;
   Unit unit() const override { return Unit::kParameter; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t chunk) const override;
   // Whether workers have the same OpenBLAS, with the same kernels, once.
   bool needs_preparation(std::uint64_t steps) const override { return steps == 0; }
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;

@@ -51,7 +51,7 @@ MadeCompressor make_following(const SpecValues& values, MadeCompressor next) {
   if (values.real("rate") > 0 || values.real("energy") > 0)
     throw ArgumentError("compressor 'gradiveq': with refresh=every there are as many components as dims or ratio say; it takes no "
                         "rate= and no energy=. A stage can round its coefficients: gradiveq:refresh=every/bf16");
-  if (next && next->make_memory({"any", {1}}))
+  if (next && next->make_memory({"any", {1}}, kChunkElements))
     throw ArgumentError("compressor 'gradiveq': with refresh=every components are others in every step, and what carries their coefficients, "
                         "remembering something of every parameter, would remember others'; such a stage may follow refresh=cycle");
   FollowOptions options;

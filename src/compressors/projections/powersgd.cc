@@ -124,7 +124,7 @@ class PowerSgd : public Compressor {
   explicit PowerSgd(std::size_t rank) : rank_(rank) {}
 
   Unit unit() const override { return Unit::kParameter; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const override {
     return std::make_unique<Directions>(Shape(parameter, rank_));
   }
   Exchange exchange(Work& work, Context& context) const override;

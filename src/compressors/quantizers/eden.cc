@@ -52,9 +52,10 @@ class Eden : public Compressor, private NumberedCodec {
     if (coding_ != Coding::kFixed) return reduce_coded(coded_, reduce_, work, context);
     return reduce_coded(*this, reduce_, work, context);
   }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of(coding_); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const override { return memory_of(coding_); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
+  std::uint64_t fewest_chunk_elements() const override { return chunk_of_buckets(kFewestChunkElements, coding_); }
 
  private:
   std::uint8_t wire_id() const override { return kWireId; }

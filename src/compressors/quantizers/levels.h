@@ -64,9 +64,10 @@ class Levels : public Compressor, protected NumberedCodec {
     if (options_.coding != Coding::kFixed) return reduce_coded(coded_, options_.reduce, work, context);
     return reduce_coded(*this, options_.reduce, work, context);
   }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of(options_.coding); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const override { return memory_of(options_.coding); }
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
+  std::uint64_t fewest_chunk_elements() const override { return chunk_of_buckets(options_.bucket, options_.coding); }
 
  protected:
   std::uint8_t wire_id() const override { return options_.wire_id; }

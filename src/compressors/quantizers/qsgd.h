@@ -52,8 +52,9 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
   explicit Qsgd(const Options& options);
 
   Exchange exchange(Work& work, Context& context) const override;
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const override { return memory_of(options_.coding); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const override { return memory_of(options_.coding); }
   bool serves_owners() const override { return options_.travel != Travel::kSum; }
+  std::uint64_t fewest_chunk_elements() const override { return chunk_of_buckets(options_.bucket, options_.coding); }
 
  private:
   std::uint8_t wire_id() const override { return kWireId; }

@@ -64,10 +64,10 @@ S2::S2(const S2Options& options, std::unique_ptr<const Compressor> carrier) : op
     throw ArgumentError("s2 hands its rows to a further stage in mode=exact only; say s2:mode=exact/...");
 }
 
-std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter) const {
+std::unique_ptr<CompressorMemory> S2::make_memory(const Parameter& parameter, std::uint64_t chunk) const {
   const bool remembers = options_.mode == S2Mode::kAuto || options_.mode == S2Mode::kPeel || options_.mode == S2Mode::kSketch;
   if (!remembers && !carrier_) return nullptr;
-  return std::make_unique<S2Memory>(carrier_ ? carrier_->make_memory(parameter) : nullptr);
+  return std::make_unique<S2Memory>(carrier_ ? carrier_->make_memory(parameter, chunk) : nullptr);
 }
 
 void S2::plan_step(std::span<CompressorMemory*> memories) const {

@@ -48,7 +48,7 @@ class S2 : public Compressor {
 
   Exchange exchange(Work& work, Context& context) const override;
   Unit unit() const override { return Unit::kRow; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override;
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t chunk) const override;
   void plan_step(std::span<CompressorMemory*> memories) const override;
   bool chooses_by_link() const override { return options_.mode == S2Mode::kAuto || (carrier_ && carrier_->chooses_by_link()); }
   bool needs_feedback() const override { return options_.mode == S2Mode::kSketch; }

@@ -34,8 +34,13 @@ class Compressor {
   // Asked if units are slices.
   virtual std::uint64_t slice_elements(const Parameter& /*parameter*/) const { return 1; }
 
-  // For compressors that remember something of a parameter beyond the residual; else null.
-  virtual std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const { return nullptr; }
+  // How short chunks may be, where units are elements and many workers share them (thinwire/reducer.h): as a rule they are as long as ever, since
+  // what is found in a longer one, such as its largest entries, is better, and codecs lose time at each.
+  virtual std::uint64_t fewest_chunk_elements() const { return kChunkElements; }
+
+  // For compressors that remember something of a parameter beyond the residual; else null. chunk: elements, at multiples of which its pieces
+  // begin where units are elements.
+  virtual std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const { return nullptr; }
 
   // Whether that is something of every element, which then must be the same one in every step: not as a stage.
   virtual bool remembers_elements() const { return false; }

@@ -8,6 +8,9 @@
 // Passes over memory: none of its own, but over codes in the cache.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <memory>
 
 #include "compressors/shared/codec.h"
@@ -68,6 +71,11 @@ class EntropyCodec : public PieceCodec {
 // The common parameter `coding` of such codecs' rows, and what a compressor does with it.
 SpecParameter coding();
 Coding coding_of(const SpecValues& values);
+// For Compressor::fewest_chunk_elements(): no fewer than share a unit; and none of chunks whose codes have tables of their own is short.
+inline std::uint64_t chunk_of_buckets(std::size_t bucket, Coding coding) {
+  return coding == Coding::kFixed ? std::clamp<std::uint64_t>(std::bit_ceil(bucket), kFewestChunkElements, kChunkElements) : kChunkElements;
+}
+
 inline std::unique_ptr<CompressorMemory> memory_of(Coding coding) {
   return coding == Coding::kFixed ? nullptr : std::make_unique<ForeseenLength>();
 }

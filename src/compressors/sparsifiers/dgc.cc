@@ -44,7 +44,7 @@ class Dgc : public Compressor {
 
   bool chooses_by_link() const override { return sent_.chooses_by_link(); }
   bool remembers_elements() const override { return true; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const override {
     return std::make_unique<ElementMemory>(parameter.elements());
   }
   Exchange exchange(Work& work, Context& context) const override;

@@ -38,7 +38,7 @@ class Ef21 : public Compressor {
   bool chooses_by_link() const override { return sent_.chooses_by_link(); }
   bool remembers_elements() const override { return true; }
   bool residual_is_unsent() const override { return false; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const override {
     return std::make_unique<ElementMemory>(parameter.elements());
   }
   Exchange exchange(Work& work, Context& context) const override;

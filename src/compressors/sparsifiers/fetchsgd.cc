@@ -64,7 +64,7 @@ class FetchSgd : public Compressor {
   explicit FetchSgd(const Sketching& sketching) : sketching_(sketching) {}
 
   bool remembers_elements() const override { return true; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter) const override {
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const override {
     const std::uint64_t whole = parameter.elements() / kChunkElements, rest = parameter.elements() % kChunkElements;
     return std::make_unique<ElementMemory>(2 * (whole * sketching_.floats(kChunkElements) + sketching_.floats(rest)));
   }

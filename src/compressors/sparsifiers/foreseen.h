@@ -15,7 +15,7 @@ class ForeseenCodec : public Compressor, protected PieceCodec {
   Exchange exchange(Work& work, Context& context) const final { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const final { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const final { return true; }
-  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/) const final { return std::make_unique<ForeseenLength>(); }
+  std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const final { return std::make_unique<ForeseenLength>(); }
 
  protected:
   // What a code is foreseen to take before anything is known.
