@@ -55,9 +55,10 @@ struct ReducerOptions {
 bool is_small(const Parameter& parameter);
 
 // Elements of a chunk: workers that share the averaging of a gradient among themselves do so in whole chunks, and take as long as the one
-// with the most. 32,768 up to 16 workers and half as many with each doubling, but not fewer than suits the compressor, and 4,096: so each of up to 128
-// has 12 or more of a bucket of 25 MiB. Of compressors that work on slices, rows or parameters: 32,768. Throws ArgumentError for a spec that is not allowed.
-std::uint64_t chunk_elements(const std::string& compressor, int world_size);
+// with the most. 32,768 up to 8 workers; from there on so few, by halves, that of a layout of `elements`, or of a bucket of 25 MiB if that is less, each
+// worker has 12 or more, but not fewer than suits the compressor, and 4,096. Where there are no owners, and of compressors that work on slices, rows or parameters: 32,768.
+// Throws ArgumentError for a spec that is not allowed.
+std::uint64_t chunk_elements(const std::string& compressor, int world_size, std::uint64_t elements);
 
 // One parameter's gradient: elements of `type` (kFloat32, kBfloat16 or kFloat16), replaced by the mean over all workers.
 struct ParameterGradient {

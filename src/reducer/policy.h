@@ -26,6 +26,7 @@ class Policy {
 
   bool from_owners_;  // where nothing keeps a residual
   int world_size_;
+  std::uint64_t elements_;  // of the layout
   std::map<std::string, ChosenCompressor> made_;
   std::vector<const ChosenCompressor*> chosen_;  // by parameter
 };

@@ -149,7 +149,7 @@ class Measurement {
     std::vector<std::uint64_t> candidates;
     // As many whole chunks for each worker, as shards are filled up to the longest.
     const int workers = lanes_[0]->world_size();
-    const std::uint64_t shared = chunk_elements(options_.compressor, workers) * static_cast<std::uint64_t>(workers);
+    const std::uint64_t shared = chunk_elements(options_.compressor, workers, options_.elements) * static_cast<std::uint64_t>(workers);
     for (const std::uint64_t divisor : kDivisors) candidates.push_back((kBucketElements / divisor + shared - 1) / shared * shared);
     if (options_.bucket_elements) candidates = {*options_.bucket_elements};
     // Of divisions that come to the same, as of a short gradient, the first is enough.

@@ -63,8 +63,8 @@ ordered_json row_json(const PlanRow& row, const Plan& plan) {
 }
 
 void print_json(const Plan& plan, const PlanOptions& options) {
-  ordered_json measured = {{"elements", plan.measured_elements}, {"workers", options.tried(false)}};
-  if (options.per_host > 1) measured["hosts"] = options.tried(true);
+  ordered_json measured = {{"elements", plan.measured_elements}, {"workers", options.tried(false, plan.measured_elements)}};
+  if (options.per_host > 1) measured["hosts"] = options.tried(true, plan.measured_elements);
   ordered_json rows = ordered_json::array();
   for (const PlanRow& row : plan.rows) rows.push_back(row_json(row, plan));
   std::cout << ordered_json{{"link_bits_per_second", 8 * plan.step.link.bytes_per_second},
@@ -121,7 +121,7 @@ void print_for_people(const Plan& plan, const PlanOptions& options) {
             << kNote;
   std::string fewer;
   for (const bool on_two_levels : {false, true}) {
-    const std::vector<int> tried = options.tried(on_two_levels);
+    const std::vector<int> tried = options.tried(on_two_levels, plan.measured_elements);
     if (tried.size() > 1) fewer += ", " + std::to_string(tried.front()) + " and " + std::to_string(tried.back()) + (on_two_levels ? " hosts" : " workers");
     if (options.per_host == 1) break;
   }
@@ -260,7 +260,8 @@ Command add_plan(CLI::App& tool) {
       ->excludes("--link");
   app->add_flag("--json", options->json, "Print one JSON object, with all that the prediction was made of");
   app->footer(R"(Encoding and decoding are measured on this machine, by workers of this process that compute in
-turns; bytes and rounds are those that they count. Above 8 workers both follow from 4 and 8.
+turns; bytes and rounds are those that they count. What is not tried, as with more than 8 to 64
+workers, by the length of the gradient, follows from what is.
 A model of the step (docs/plan.md) adds the network:
   --hosts     uncompressed gradients go around a ring of all workers, which enters and leaves each
               host once; all else goes on two levels (docs/hosts.md), where the workers of a host

@@ -15,9 +15,10 @@
 namespace thinwire::tool {
 namespace {
 
-// Workers of this process, and where there are to be more than that; and so of hosts.
-constexpr int kMostTried = 8, kFewerTried = 4;
-constexpr int kMostHosts = 4, kFewerHosts = 2;
+// Workers of this process, and hosts, that are tried in any case; and as many workers, of which each is a thread, of so many elements in all, and so
+// much memory: of each worker's elements for a gradient, a residual and what is between, and a byte for everybody's code.
+constexpr int kFewTried = 8, kFewHosts = 4, kMostTried = 64;
+constexpr double kMostElements = kFewTried * double{kMostSampled}, kMostBytes = 0x1p31, kOwnBytes = 12;
 
 // With as many others that do the same at once as share the machine: cores share caches, memory, and what two threads of one core have in common.
 BucketCosts measure_among(int others, const Buckets& buckets, const BucketTrial& trial) {
@@ -32,14 +33,15 @@ BucketCosts measure_among(int others, const Buckets& buckets, const BucketTrial&
   return measure_buckets(buckets, trial);
 }
 
-PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOptions& options) {
+// all: elements of the whole layout.
+PlanRow measure_row(const std::string& spec, const Sample& sample, std::uint64_t all, const PlanOptions& options) {
   PlanRow row;
   row.spec = spec;
   const bool on_two_levels = row.on_two_levels();
   row.senders = on_two_levels ? options.per_host : 1;
   const int parties = options.parties(on_two_levels);
   const Link share{options.link.bytes_per_second / row.senders, options.link.round_seconds};
-  const std::vector<int> all_tried = options.tried(on_two_levels);
+  const std::vector<int> all_tried = options.tried(on_two_levels, sample.elements());
   std::vector<BucketCosts> measured;
   for (const int tried : all_tried) {
     const BucketTrial trial{.compressor = row.compressor(),
@@ -55,7 +57,7 @@ PlanRow measure_row(const std::string& spec, const Sample& sample, const PlanOpt
   if (measured.size() > 1)
     for (std::size_t i = 0; i < costs.buckets.size(); ++i) {
       const auto chunks = [&](int among) {
-        const std::uint64_t of_all = static_cast<std::uint64_t>(row.senders) * chunk_elements(row.compressor(), among * row.senders);
+        const std::uint64_t of_all = static_cast<std::uint64_t>(row.senders) * chunk_elements(row.compressor(), among * row.senders, all);
         return (elements[i] + of_all - 1) / of_all;
       };
       const int few = all_tried.front(), many = all_tried.back();
@@ -125,9 +127,15 @@ std::string PlanOptions::named(const std::string& compressor) const {
   return name;
 }
 
-std::vector<int> PlanOptions::tried(bool on_two_levels) const {
-  const int all = parties(on_two_levels), most = on_two_levels ? kMostHosts : kMostTried, fewer = on_two_levels ? kFewerHosts : kFewerTried;
-  return all <= most ? std::vector{all} : std::vector{fewer, most};
+std::vector<int> PlanOptions::tried(bool on_two_levels, std::uint64_t sampled) const {
+  const int all = parties(on_two_levels), of_each = on_two_levels ? per_host : 1;
+  const auto can_be_tried = [&](int count) {
+    const double all_elements = static_cast<double>(count) * of_each * static_cast<double>(sampled);
+    return count * of_each <= kMostTried && all_elements <= kMostElements && all_elements * (kOwnBytes + count) <= kMostBytes;
+  };
+  int most = on_two_levels ? kFewHosts : kFewTried;
+  while (most < all && can_be_tried(most + 1)) ++most;
+  return all <= most ? std::vector{all} : std::vector{most / 2, most};
 }
 
 double PlanRow::bytes() const {
@@ -159,7 +167,7 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
 
   for (const std::string& spec : specs) {
     measuring(spec);
-    PlanRow row = measure_row(spec, sample, options);
+    PlanRow row = measure_row(spec, sample, plan.elements, options);
     row.buckets = spread(sample, row.buckets, plan.bucket_elements);
     for (std::size_t i = 0; i < ready.size(); ++i) row.buckets[i].ready_seconds = ready[i];
     row.time = plan.modelled(row).time();

@@ -44,8 +44,8 @@ struct PlanOptions {
   static constexpr int kMostAtOnce = 4;  // each has memory of its own
   // What a row is called.
   std::string named(const std::string& compressor) const;
-  // Numbers of workers, of a spec on two levels of hosts, by which costs are measured: theirs, or what more follow from.
-  std::vector<int> tried(bool on_two_levels) const;
+  // Numbers of workers, of a spec on two levels of hosts, by which costs are measured where the sample has so many elements: theirs, or what more follow from.
+  std::vector<int> tried(bool on_two_levels, std::uint64_t sampled) const;
   int parties(bool on_two_levels) const { return on_two_levels ? workers / per_host : workers; }
 };
 

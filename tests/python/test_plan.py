@@ -135,11 +135,11 @@ def test_workers_of_a_host_share_its_link(write):  # noqa: F811
 
 
 def test_more_hosts_follow_from_two_numbers():
-    result, rows = plan(*HOSTS, "--hosts", "16x2", "--elements", "2000000", *TWO_SPECS)
-    assert result["measured"]["hosts"] == [2, 4] and result["measured"]["workers"] == [4, 8]
-    # Owners average whole chunks: a worker of a host has four of the first bucket, so that some have one, and 27 of the second, so that some have two.
-    assert rows["hosts:casq:bits=2,reduce=scatter"]["bits_per_element"] == pytest.approx(2 * 2 * 15 * (1 + 2) * 32_768 / 1_000_000, rel=0.02)
-    assert rows["hosts:casq:bits=2,reduce=gather"]["bits_per_element"] == pytest.approx(2 * 15, rel=0.15)
+    result, rows = plan(*HOSTS, "--hosts", "100x2", "--elements", "2000000", *TWO_SPECS)
+    assert result["measured"]["hosts"] == [8, 16] and result["measured"]["workers"] == [13, 27]
+    # Owners average whole chunks, of 4,096: a worker of a host has 32 of the first bucket, so that some have one, and 213 of the second, so that some have three.
+    assert rows["hosts:casq:bits=2,reduce=scatter"]["bits_per_element"] == pytest.approx(2 * 2 * 99 * (1 + 3) * 4_096 / 1_000_000, rel=0.05)
+    assert rows["hosts:casq:bits=2,reduce=gather"]["bits_per_element"] == pytest.approx(2 * 99, rel=0.15)
 
 
 def test_hosts_are_hosts_of_workers():
@@ -332,10 +332,10 @@ def test_links_choose():
 def test_many_workers_follow_from_few():
     specs = "bf16", "casq:bits=2,reduce=gather"
     arguments = "--link", "1gbit", *SMALL, *(word for spec in specs for word in ("--compressor", spec))
-    few, many = plan(*arguments, "--workers", "8")[1], plan(*arguments, "--workers", "64")
-    assert many[0]["measured"]["workers"] == [4, 8]
-    assert many[1]["bf16"]["traffic_bytes"] == pytest.approx(few["bf16"]["traffic_bytes"] * (63 / 64) / (7 / 8))
-    assert many[1][specs[1]]["traffic_bytes"] == pytest.approx(few[specs[1]]["traffic_bytes"] * 63 / 7)
+    few, many = plan(*arguments, "--workers", "8")[1], plan(*arguments, "--workers", "128")
+    assert many[0]["measured"]["workers"] == [32, 64]
+    assert many[1]["bf16"]["traffic_bytes"] == pytest.approx(few["bf16"]["traffic_bytes"] * (127 / 128) / (7 / 8))
+    assert many[1][specs[1]]["traffic_bytes"] == pytest.approx(few[specs[1]]["traffic_bytes"] * 127 / 7)
     assert many[1][specs[1]]["pays"] == "never"
 
 
@@ -349,7 +349,7 @@ def test_for_people():
     in_one_line = " ".join(text.split())
     assert "is the fastest here" in in_one_line and "What limits it" in in_one_line and "noise" in in_one_line
     assert "from which the rest follows" not in text
-    assert "4 and 8 workers" in succeed("plan", "--link", "100mbit", "--workers", "9", *SMALL, "--compressor", "bf16")
+    assert "32 and 64 workers" in succeed("plan", "--link", "100mbit", "--workers", "65", *SMALL, "--compressor", "bf16")
 
 
 def test_nothing_may_pay():

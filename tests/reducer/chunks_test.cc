@@ -14,18 +14,23 @@ namespace thinwire::testing {
 namespace {
 
 constexpr int kMany = kSanitized ? 18 : 40;
-const std::uint64_t kShort = chunk_elements("casq", kMany);
+constexpr std::uint64_t kShort = 4096;
 
 TEST(Chunks, AreShorterWhereManyWorkersShareThem) {
-  for (const auto& [workers, elements] : {std::pair{1, 32768U}, {16, 32768U}, {17, 16384U}, {32, 16384U}, {33, 8192U}, {64, 8192U}, {65, 4096U}, {5000, 4096U}})
-    EXPECT_EQ(chunk_elements("casq:bits=3", workers), elements) << workers;
-  EXPECT_EQ(chunk_elements("casq:rate=1", 64), 16384U);                  // its encoder takes a while to begin a chunk
-  EXPECT_EQ(chunk_elements("topk:density=0.01", 64), 32768U);            // the largest of a longer chunk are larger
-  EXPECT_EQ(chunk_elements("qsgd", 64), 8192U);
-  EXPECT_EQ(chunk_elements("qsgd:bucket=32768", 64), 32768U);            // entries that share a norm
-  EXPECT_EQ(chunk_elements("qsgd:coding=entropy", 64), 32768U);          // a table for each
-  EXPECT_EQ(chunk_elements("s2:mode=exact/casq:bits=2", 64), 32768U);    // rows, whatever they are packed into
-  EXPECT_THROW(chunk_elements("cask", 64), ArgumentError);
+  constexpr std::uint64_t kLarge = 25'000'000;
+  for (const auto& [workers, elements] : {std::pair{1, 32768U}, {16, 32768U}, {17, 16384U}, {33, 16384U}, {34, 8192U}, {64, 8192U}, {67, 4096U}, {5000, 4096U}})
+    EXPECT_EQ(chunk_elements("casq:bits=3,reduce=scatter", workers, kLarge), elements) << workers;
+  for (const auto& [workers, elements] : {std::pair{8, 32768U}, {9, 8192U}, {16, 4096U}})  // of the whole layout's
+    EXPECT_EQ(chunk_elements("casq:bits=3,reduce=scatter", workers, 1'000'000), elements) << workers;
+  EXPECT_EQ(chunk_elements("casq:bits=3,reduce=scatter", 16, 0), 4096U);
+  EXPECT_EQ(chunk_elements("casq:rate=1,reduce=auto", 64, kLarge), 16384U);  // its encoder takes a while to begin a chunk
+  EXPECT_EQ(chunk_elements("topk:density=0.01,reduce=scatter", 64, kLarge), 32768U);  // the largest of a longer chunk are larger
+  EXPECT_EQ(chunk_elements("qsgd:reduce=scatter", 64, kLarge), 8192U);
+  EXPECT_EQ(chunk_elements("qsgd:bucket=32768,reduce=scatter", 64, kLarge), 32768U);  // entries that share a norm
+  EXPECT_EQ(chunk_elements("qsgd:coding=entropy,reduce=scatter", 64, kLarge), 32768U);  // a table for each
+  EXPECT_EQ(chunk_elements("s2:mode=exact/casq:bits=2", 64, kLarge), 32768U);  // rows, however they are packed
+  EXPECT_EQ(chunk_elements("casq:bits=3,reduce=gather", 64, kLarge), 32768U);  // all to all
+  EXPECT_THROW(chunk_elements("cask", 64, kLarge), ArgumentError);
 }
 
 // Of equal parts a worker sends its own to all others, and all others' to their owners.
@@ -68,7 +73,7 @@ class ManyWorkers : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(ManyWorkers, LoseNothing) {
-  const Layout layout({{"a", {5, 32768}}, {"b", {3}}, {"c", {static_cast<std::int64_t>(kShort) + 1}}});
+  const Layout layout({{"a", {2, 32768}}, {"b", {3}}, {"c", {static_cast<std::int64_t>(kShort) + 1}}});
   Workers workers(layout, kMany, {.compressor = GetParam()});
   for (unsigned step = 0; step < 3; ++step) expect_conserved(workers, step);
 }

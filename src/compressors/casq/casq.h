@@ -49,7 +49,7 @@ class Casq : public Compressor, private PieceCodec {
   Exchange exchange(Work& work, Context& context) const override;
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
-  std::uint64_t fewest_chunk_elements() const override { return kFewestChunkElements; }
+  std::uint64_t fewest_chunk_elements() const override { return thinwire::fewest_chunk_elements(options_.reduce, kFewestChunkElements); }
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t chunk) const override;
   bool needs_preparation(std::uint64_t steps) const override;
   Exchange prepare(std::span<const ParameterView* const> parameters, Context& context) const override;

@@ -55,7 +55,7 @@ class Eden : public Compressor, private NumberedCodec {
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const override { return memory_of(coding_); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
-  std::uint64_t fewest_chunk_elements() const override { return chunk_of_buckets(kFewestChunkElements, coding_); }
+  std::uint64_t fewest_chunk_elements() const override { return thinwire::fewest_chunk_elements(reduce_, chunk_of_buckets(kFewestChunkElements, coding_)); }
 
  private:
   std::uint8_t wire_id() const override { return kWireId; }

@@ -67,7 +67,7 @@ class Levels : public Compressor, protected NumberedCodec {
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const override { return memory_of(options_.coding); }
   bool chooses_by_link() const override { return options_.reduce == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
-  std::uint64_t fewest_chunk_elements() const override { return chunk_of_buckets(options_.bucket, options_.coding); }
+  std::uint64_t fewest_chunk_elements() const override { return thinwire::fewest_chunk_elements(options_.reduce, chunk_of_buckets(options_.bucket, options_.coding)); }
 
  protected:
   std::uint8_t wire_id() const override { return options_.wire_id; }

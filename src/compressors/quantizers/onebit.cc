@@ -26,7 +26,7 @@ class OneBit : public Compressor, private PieceCodec {
   Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
-  std::uint64_t fewest_chunk_elements() const override { return kFewestChunkElements; }
+  std::uint64_t fewest_chunk_elements() const override { return thinwire::fewest_chunk_elements(reduce_, kFewestChunkElements); }
 
  private:
   using Means = std::array<float, 2>;

@@ -54,7 +54,10 @@ class Qsgd : public Compressor, private NumberedCodec, private SummedCode {
   Exchange exchange(Work& work, Context& context) const override;
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& /*parameter*/, std::uint64_t /*chunk*/) const override { return memory_of(options_.coding); }
   bool serves_owners() const override { return options_.travel != Travel::kSum; }
-  std::uint64_t fewest_chunk_elements() const override { return chunk_of_buckets(options_.bucket, options_.coding); }
+  std::uint64_t fewest_chunk_elements() const override {
+    const bool has_owners = options_.travel == Travel::kScatter || options_.travel == Travel::kAuto;
+    return has_owners ? chunk_of_buckets(options_.bucket, options_.coding) : kChunkElements;
+  }
 
  private:
   std::uint8_t wire_id() const override { return kWireId; }

@@ -51,7 +51,7 @@ class SignSgd : public Compressor, private PieceCodec {
   Exchange exchange(Work& work, Context& context) const override { return reduce_coded(*this, reduce_, work, context); }
   bool chooses_by_link() const override { return reduce_ == Reduce::kAuto; }
   bool serves_owners() const override { return true; }
-  std::uint64_t fewest_chunk_elements() const override { return kFewestChunkElements; }
+  std::uint64_t fewest_chunk_elements() const override { return thinwire::fewest_chunk_elements(reduce_, kFewestChunkElements); }
   bool remembers_elements() const override { return options_.momentum.has_value(); }
   bool depends_on_scale() const override { return true; }  // the result is +scale or -scale, whatever the values' magnitude
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t /*chunk*/) const override {

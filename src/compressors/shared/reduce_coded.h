@@ -1,6 +1,7 @@
 // The common parameter `reduce` of gather-only compressors: by which strategy their codes are averaged.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "compressors/shared/codec.h"
@@ -21,6 +22,9 @@ Reduce reduce_of(std::string_view text);
 
 // What a worker sends for an entry whose code takes so many bits, at most: where owners average, the mean's code too.
 double bits_sent(double bits, std::string_view reduce);
+
+// For Compressor::fewest_chunk_elements(), of codes that can do with chunks of `least`: where all send everything to all, short ones save nothing.
+constexpr std::uint64_t fewest_chunk_elements(Reduce reduce, std::uint64_t least) { return reduce == Reduce::kGather ? kChunkElements : least; }
 
 // To owners or from them.
 Exchange exchange_by_owners(const Codec& codec, Work& work, Context& context);
