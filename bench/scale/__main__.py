@@ -4,7 +4,8 @@ and codes, on a network of the rates given, with what each rank computes measure
 Each rank has --elements, or as many as memory allows: the table says how many. "auto" is what attach() with no spec would try first: of what auto:quality=safe may
 take the one that `thinwire plan` foretells the shortest step of, or plain sums. "gather" sends W - 1 messages to all others, so that it is left out
 beyond 64 ranks. "its bytes" is what the plain sum's bytes alone take around a ring. Simulations that the file holds are kept: the same command goes on
-where it stopped. A picture stands beside the file. Wants SimGrid (Debian: libsimgrid-dev) when thinwire is built (preset "release").
+where it stopped. With --network-alone computation takes no time: the same is told every time, however busy this machine is. A picture stands beside the
+file. Wants SimGrid (Debian: libsimgrid-dev) when thinwire is built (preset "release").
 
     .venv/bin/python -m bench.scale --out out/scale.json
 """
@@ -34,16 +35,16 @@ def elements_of(ranks: int, most: int) -> int:
     return min(most, _MEMORY // _BYTES_AN_ELEMENT // ranks // 1000 * 1000)
 
 
-def row_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int) -> dict:
+def row_of(cluster: Cluster, rate: str, spec: str, most: int, repetitions: int, computes: bool) -> dict:
     elements = elements_of(cluster.ranks, most)
     begin = time.monotonic()
     simulated = tried_by_auto(cluster, elements) if spec == _AUTO else spec
     two_levels = cluster.ranks_a_host > 1 and simulated != PLAIN
-    report = run(cluster, "none" if simulated == PLAIN else simulated, elements, repetitions, two_levels=two_levels)
+    report = run(cluster, "none" if simulated == PLAIN else simulated, elements, repetitions, two_levels=two_levels, computes=computes)
     if simulated == PLAIN:
         report["seconds"] = report["plain_seconds"]
     return {"link": rate, "payload_bits_per_second": 8 * cluster.bytes_per_second, "ranks": cluster.ranks, "ranks_a_host": cluster.ranks_a_host,
-            "elements": elements, "compressor": spec, "spec": simulated, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
+            "elements": elements, "computes": computes, "compressor": spec, "spec": simulated, "seconds": report["seconds"], "plain_seconds": report["plain_seconds"],
             "ring_seconds": cluster.ring_seconds(elements), "codec_seconds": report["codec_seconds"],
             "latency_seconds": cluster.latency_seconds, "round_seconds": report["round_seconds"], "lanes": report["lanes"],
             "bucket_elements": report["bucket_elements"], "traffic_bytes": report["traffic_bytes"],
@@ -73,6 +74,7 @@ def main() -> int:
     parser.add_argument("--links", default="1gbit,10gbit", help="rate of a host's link, both ways (default 1gbit,10gbit)")
     parser.add_argument("--specs", default=_SPECS, help=f"default {_SPECS}")
     parser.add_argument("--elements", type=int, default=25_600_000, help="at most, of each rank (default 25600000)")
+    parser.add_argument("--network-alone", action="store_true", help="as if computation took no time")
     parser.add_argument("--repetitions", type=int, default=3, help="of which the median counts (default 3)")
     parser.add_argument("--out", type=Path, default=Path("out/scale.json"), help="default out/scale.json")
     options = parser.parse_args()
@@ -90,10 +92,11 @@ def main() -> int:
             for rate in options.links.split(","):
                 cluster = Cluster(ranks, a_host, parse_link(rate).bits_per_second)
                 for spec in options.specs.split(";"):
-                    known = {"link": rate, "ranks": ranks, "ranks_a_host": a_host, "compressor": spec, "elements": elements_of(ranks, options.elements)}
-                    if ("gather" in spec and cluster.hosts > _MOST_GATHERING) or any(known.items() <= row.items() for row in rows):
+                    known = {"link": rate, "ranks": ranks, "ranks_a_host": a_host, "compressor": spec, "elements": elements_of(ranks, options.elements),
+                             "computes": not options.network_alone}  # fmt: skip
+                    if ("gather" in spec and cluster.hosts > _MOST_GATHERING) or any(known.items() <= ({"computes": True} | row).items() for row in rows):
                         continue
-                    rows.append(row_of(cluster, rate, spec, options.elements, options.repetitions))
+                    rows.append(row_of(cluster, rate, spec, options.elements, options.repetitions, not options.network_alone))
                     options.out.write_text(json.dumps({"command": " ".join(["python -m bench.scale", *sys.argv[1:]]), "rows": rows}, indent=1) + "\n")
                     print(table(rows[-1:]).splitlines()[-1], flush=True)
     print("\n" + table(rows))

@@ -21,6 +21,7 @@ _LATENCY = 25e-6  # of a host's link, of which a message crosses two
 BUCKET = 6_553_600  # elements: 25 MiB, as DDP's
 # Seconds of computation that count: what is shorter is for the most part the simulator's own way from one rank to the next, and an event each.
 _SHORTEST = 20e-6
+_NEVER = 1e9
 _WITHIN_HOST = 8e9, 1e-6  # bytes a second and seconds between ranks of a host
 _WARM_UP = 4  # reductions that do not count: the first touch memory, and by `rate=` find their steps
 
@@ -66,13 +67,13 @@ def build() -> None:
     subprocess.run(["scripts/cmake_build.sh", "release", "thinwire_tool", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
 
 
-def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, two_levels: bool) -> dict:
-    """The tool's report, in simulated seconds."""
+def run(cluster: Cluster, compressor: str, elements: int, repetitions: int, *, two_levels: bool, computes: bool = True) -> dict:
+    """The tool's report, in simulated seconds. computes: else computation takes no time."""
     with tempfile.TemporaryDirectory(prefix="thinwire-scale-") as folder:
         host_file = Path(folder, "hosts")
         host_file.write_text(cluster.host_file())
         settings = {"smpi/host-speed": f"{_FLOPS:.0f}f", "network/model": "CM02", "network/TCP-gamma": "0", "network/crosstraffic": "no",
-                    "smpi/os": "0:0:0", "smpi/or": "0:0:0", "smpi/test": "0", "smpi/cpu-threshold": str(_SHORTEST),
+                    "smpi/os": "0:0:0", "smpi/or": "0:0:0", "smpi/test": "0", "smpi/cpu-threshold": str(_SHORTEST if computes else _NEVER),
                     "smpi/finalization-barrier": "yes", "contexts/stack-size": "1024"}  # fmt: skip
         options = [f"--cfg={name}:{value}" for name, value in settings.items()]
         tool = [str(LIBRARY), "allreduce", "--compressor", compressor, "--elements", str(elements), "--json",

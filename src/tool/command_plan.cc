@@ -163,6 +163,8 @@ void print_for_people(const Compared& compared) {
   std::cout << "\nOff by " << per_cent(compared.median_off()) << " (median), " << per_cent(compared.worst_off()) << " at worst, over "
             << compared.rows.size() << " rows;\n" << (compared.cores ? std::to_string(*compared.cores) + " cores for all workers" : "each worker on cores of its own")
             << "; ns a byte: of the processor, to send it.\n";
+  if (std::ranges::any_of(compared.rows, [](const ComparedRow& row) { return row.link.ends_with(kNetworkAlone); }))
+    std::cout << "*: as if computation took no time.\n";
   if (compared.left_out > 0) std::cout << compared.left_out << " rows are left out: PyTorch's own hooks, no link, one level where workers share it, rules.\n";
 }
 

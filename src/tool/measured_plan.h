@@ -11,6 +11,8 @@
 
 namespace thinwire::tool {
 
+inline constexpr const char* kNetworkAlone = " *";  // behind the link, where workers were simulated to compute in no time
+
 struct ComparedRow {
   std::string link, path, spec;
   std::uint64_t elements = 0;

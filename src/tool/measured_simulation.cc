@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tool/measured_plan.h"
 #include "tool/measured_rows.h"
 
 namespace thinwire::tool {
@@ -18,15 +19,16 @@ PlanOptions options_for(const Json& row, PlanOptions options) {
   options.link = {.bytes_per_second = row.at("payload_bits_per_second").get<double>() * kWithHeaders / 8, .round_seconds = row.at("latency_seconds")};
   options.bucket_mb = row.at("bucket_elements").get<double>() / kElementsOfAMiB;
   options.lanes = row.at("lanes");
+  options.codecs_count = row.value("computes", true);
   options.specs.clear();
   return options;
 }
 
-// "10gbit, 16" ranks, or "10gbit, 2x8" on hosts.
+// "10gbit, 16" ranks, or "10gbit, 2x8" on hosts; "10gbit, 16 *" where they compute in no time.
 std::string link_text(const Json& row) {
   const int ranks = row.at("ranks"), a_host = row.at("ranks_a_host");
   const std::string hosts = a_host > 1 ? std::to_string(ranks / a_host) + "x" + std::to_string(a_host) : std::to_string(ranks);
-  return row.at("link").get<std::string>() + ", " + hosts;
+  return row.at("link").get<std::string>() + ", " + hosts + (row.value("computes", true) ? "" : kNetworkAlone);
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ Plan make_plan(const PlanOptions& options, const std::function<void(const std::s
   Plan plan;
   plan.sending_seconds = options.sending_seconds ? *options.sending_seconds : measure_sending();
   plan.step = step_of(options, plan.sending_seconds);
-  plan.codec_crowding = options.crowding(options.threads);
+  plan.codec_crowding = options.codecs_count ? options.crowding(options.threads) : 0;
   const BucketSizes sizes = bucket_sizes(options.bucket_mb);
   const Layout layout = options.layout ? *options.layout : even_layout(options.elements, sizes);
   plan.elements = layout.elements();

@@ -34,6 +34,7 @@ struct PlanOptions {
   double hidden = 1;
   std::optional<double> sending_seconds;  // a byte; else it is measured
   std::optional<int> cores;               // of a machine that all workers share; else each has its own
+  bool codecs_count = true;               // else as if they took no time: what the network alone takes
   std::vector<std::string> specs = {kPlainSpec, "bf16", "casq:bits=2", "casq:bits=2,reduce=scatter", "casq:rate=1,reduce=scatter",
                                     "casq:rate=0.5,reduce=scatter", "eden:bits=2,reduce=scatter", "powersgd:rank=4", "topk:density=0.01"};
 

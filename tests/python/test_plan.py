@@ -274,13 +274,19 @@ def test_predictions_beside_what_was_simulated(write):  # noqa: F811
            "plain_seconds": 0.57, "latency_seconds": 0.001, "lanes": 1, "bucket_elements": 50_000}  # fmt: skip
     by_auto = {"compressor": "auto", "spec": "casq:bits=2", "seconds": 0.05}, {"compressor": "auto", "spec": "plain"}  # which is there already
     on_hosts = row | {"ranks": 4, "ranks_a_host": 2, "spec": "casq:bits=2,reduce=gather", "elements": 131_072, "seconds": 0.04, "plain_seconds": 0.9}
-    path = write("scale.json", json.dumps({"command": "", "rows": [row, *(row | taken for taken in by_auto), on_hosts]}))
+    alone = row | {"spec": "casq:bits=2", "computes": False, "payload_bits_per_second": 1e15, "seconds": 0.001, "plain_seconds": 0.004, "bucket_elements": 100_000}
+    path = write("scale.json", json.dumps({"command": "", "rows": [row, *(row | taken for taken in by_auto), on_hosts, alone]}))
     result = succeed_in_json("plan", "--measured", path)
     rows = result["rows"]
     assert result["cores"] is None and "each worker on cores of its own" in succeed("plan", "--measured", path)
     assert [(row["link"], row["path"], row["compressor"], row["measured_seconds"]) for row in rows] == [
         ("8mbit, 3", "SMPI", "plain", 0.57), ("8mbit, 3", "SMPI", "bf16", 0.28), ("8mbit, 3", "SMPI", "casq:bits=2", 0.05),
-        ("8mbit, 2x2", "SMPI", "plain", 0.9), ("8mbit, 2x2", "SMPI", "casq:bits=2,reduce=gather", 0.04)]  # fmt: skip
+        ("8mbit, 2x2", "SMPI", "plain", 0.9), ("8mbit, 2x2", "SMPI", "casq:bits=2,reduce=gather", 0.04),
+        ("8mbit, 3 *", "SMPI", "plain", 0.004), ("8mbit, 3 *", "SMPI", "casq:bits=2", 0.001)]  # fmt: skip
+    alone = [row["predicted_seconds"] for row in rows[-2:]]
+    assert alone == pytest.approx([0.004, 0.001], rel=1e-4)  # around a ring; and to all others. A codec takes no time
+    rows = rows[:-2]
+    assert "as if computation took no time" in succeed("plan", "--measured", path)
     wires = [bits / 8 * elements / (7.5e6 / 8) for bits, elements in ((32 * 4 / 3, 1e5), (16 * 4 / 3, 1e5), (4, 1e5), (48, 131_072), (2, 131_072))]
     assert [row["predicted_seconds"] for row in rows] == pytest.approx(wires, rel=0.1, abs=0.01)
     assert all(row["sending_seconds_per_byte"] == 0 for row in rows)

@@ -34,10 +34,16 @@ def test_all_ranks_fit_into_memory():
 def test_a_small_simulation(tmp_path):
     if not LIBRARY.exists():
         pytest.skip("SimGrid was not there when thinwire was built")
-    command = [sys.executable, "-m", "bench.scale", "--ranks", "4", "--ranks-a-host", "1,2", "--links", "1gbit", "--elements", "100000", "--repetitions", "1",
-               "--specs", "casq:bits=2,reduce=scatter;auto", "--out", tmp_path / "scale.json"]  # fmt: skip
-    subprocess.run([*map(str, command)], cwd=ROOT, check=True, capture_output=True, timeout=300)
-    flat, auto, hosts, auto_on_hosts = json.loads((tmp_path / "scale.json").read_text())["rows"]
+    def simulate(*options):
+        out = tmp_path / "scale.json"
+        out.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "bench.scale", "--ranks", "4", "--links", "1gbit", "--elements", "100000", "--repetitions", "1", "--out", out, *options]
+        subprocess.run([*map(str, command)], cwd=ROOT, check=True, capture_output=True, timeout=300)
+        return json.loads(out.read_text())["rows"]
+
+    alone, again = (simulate("--network-alone", "--ranks-a-host", "1", "--specs", "casq:bits=2,reduce=scatter")[0] for _ in range(2))
+    flat, auto, hosts, auto_on_hosts = simulate("--ranks-a-host", "1,2", "--specs", "casq:bits=2,reduce=scatter;auto")
+    assert alone["seconds"] == pytest.approx(again["seconds"], rel=1e-3) and alone["seconds"] < flat["seconds"]
     by_arithmetic = 2 * 3 / 4 * 100_000 * 32 / (1e9 * 1448 / 1538)
     assert by_arithmetic < flat["plain_seconds"] < 1.25 * by_arithmetic  # 1.03 times; of messages that share their links 1.37
     assert 50e-6 < flat["round_seconds"] < 5e-3  # of simulated time
