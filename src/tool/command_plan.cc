@@ -155,7 +155,7 @@ std::string per_cent(double share) {
 }
 
 void print_for_people(const Compared& compared) {
-  Table table({{"link", 12}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"measured ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}, {"ns a byte", 9, true}});
+  Table table({{"link", 14}, {"elements", 12, true}, {"path", 4}, {"compressor", 29}, {"ms", 12, true}, {"predicted", 10, true}, {"off", 8, true}, {"ns a byte", 9, true}});
   for (const ComparedRow& row : compared.rows)
     table.add({row.link, with_commas(row.elements), row.path, row.spec, milliseconds(row.measured_seconds), milliseconds(row.predicted_seconds),
                (row.off() >= 0 ? "+" : "") + per_cent(row.off()), number_text(1e9 * row.sending_seconds)});
