@@ -63,6 +63,14 @@ class Cluster:
         return ",".join(str(rank // self.ranks_a_host) for rank in range(self.ranks)) if self.ranks_a_host > 1 else "flat"
 
 
+def can_be_built() -> bool:
+    """Whether SimGrid was there when thinwire's build was set up."""
+    cache = ROOT / "build" / "CMakeCache.txt"
+    found = dict(line.split("=", 1) for line in cache.read_text().splitlines() if line.startswith("THINWIRE_S")) if cache.exists() else {}
+    paths = [found.get(name, "NOTFOUND") for name in ("THINWIRE_SIMGRID:FILEPATH", "THINWIRE_SMPI_INCLUDE:PATH")]
+    return not any(path.endswith("NOTFOUND") for path in paths)
+
+
 def build() -> None:
     subprocess.run(["scripts/cmake_build.sh", "release", "thinwire_tool", "thinwire_simulated", "thinwire_simulated_cluster"], cwd=ROOT, check=True, capture_output=True, text=True)
 
