@@ -4,7 +4,7 @@ and codes, on a network of the rates given, with what each rank computes measure
 Each rank has --elements, or as many as memory allows: the table says how many. "auto" is what attach() with no spec would try first: of what auto:quality=safe may
 take the one that `thinwire plan` foretells the shortest step of, or plain sums. "gather" sends W - 1 messages to all others, so that it is left out
 beyond 64 ranks. "its bytes" is what the plain sum's bytes alone take around a ring. Simulations that the file holds are kept: the same command goes on
-where it stopped. With --network-alone computation takes no time: the same is told every time, however busy this machine is. A picture stands beside the
+where it stopped. With --network-alone computation takes no time: nearly the same is told every time, however busy this machine is. A picture stands beside the
 file. Wants SimGrid (Debian: libsimgrid-dev) when thinwire is built (preset "release").
 
     .venv/bin/python -m bench.scale --out out/scale.json

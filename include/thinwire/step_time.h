@@ -42,7 +42,7 @@ struct StepTime {
 // begins when it is done with all three.
 //
 //   service at the link: senders * bytes / rounds / bytes_per_second   behind it: round_seconds, and for each further hop of the round
-//     round_seconds less what the link takes of a hop's bytes beyond their first segment, if that is not negative
+//     round_seconds less what the link takes of all senders' bytes of a hop beyond one's first segment, if that is not negative
 //   service at the processor: encode_seconds, bytes / rounds * sending_seconds, between_seconds / (rounds - 1), decode_seconds
 //
 // The computation is one more thread that wants the processor, as far as its cores are not idle: beside n buckets that are there it goes on at

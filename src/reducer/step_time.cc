@@ -119,11 +119,12 @@ class Simulation {
     });
   }
 
-  // Of a round. A hop begins when the first segment of the one before has arrived; what follows that one keeps the link busy meanwhile.
+  // Of a round. A hop begins when the first segment of the one before has arrived; what follows that one, and the hops of a host's other rings, keep the
+  // link busy meanwhile.
   double latency(const BucketCost& bucket) const {
     if (bucket.rounds == 0) return 0;
     const int hops = std::max(bucket.hops, bucket.rounds);
-    const double behind_first = std::max(0.0, bucket.bytes / hops - kSegment) * step_.senders / step_.link.bytes_per_second;
+    const double of_hop = bucket.bytes / hops, behind_first = (step_.senders * of_hop - std::min(of_hop, kSegment)) / step_.link.bytes_per_second;
     return step_.link.round_seconds + (static_cast<double>(hops) / bucket.rounds - 1) * std::max(0.0, step_.link.round_seconds - behind_first);
   }
 

@@ -64,6 +64,16 @@ TEST(StepTime, HopsOfARingWaitForOneAnother) {
   EXPECT_NEAR(seconds(kSegment + 60), 0.5, 1e-9);
 }
 
+// Three rings of a host share its link: while one waits for its next message of ten bytes the others' twenty pass, in .2 of the half second.
+TEST(StepTime, RingsOfAHostFillEachOthersWaits) {
+  const auto seconds = [](double bytes_a_hop) {
+    const std::vector<BucketCost> bucket = {{.rounds = 1, .hops = 6, .bytes = 6 * bytes_a_hop}};
+    return predict_step({.lanes = 1, .senders = 3, .link = kLink}, bucket).seconds - 3 * 6 * bytes_a_hop / kLink.bytes_per_second;
+  };
+  EXPECT_NEAR(seconds(10), 0.5 + 5 * 0.3, 1e-9);
+  EXPECT_NEAR(seconds(30), 0.5, 1e-9);
+}
+
 // Codecs that take the computation's cores and are all done before its end cost what they take. Of a core that is idle for three quarters they have 7/8, as does the computation.
 TEST(StepTime, WhatIsNotHiddenDelays) {
   const std::vector<BucketCost> buckets = {{.ready_seconds = 1, .encode_seconds = 0.5, .decode_seconds = 0.5, .bytes = 100}};
