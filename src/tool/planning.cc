@@ -16,7 +16,8 @@ namespace thinwire::tool {
 namespace {
 
 // Workers of this process, and hosts, that are tried in any case; and as many workers, of which each is a thread, of so many elements in all, and so
-// much memory: of each worker's elements for a gradient, a residual and what is between, and a byte for everybody's code.
+// much memory: of each worker's elements for a gradient, a residual and what is between, and a byte for everybody's code; where others are tried at once, they
+// have a part of it.
 constexpr int kFewTried = 8, kFewHosts = 4, kMostTried = 64;
 constexpr double kMostElements = kFewTried * double{kMostSampled}, kMostBytes = 0x1p31, kOwnBytes = 12;
 
@@ -131,7 +132,7 @@ std::vector<int> PlanOptions::tried(bool on_two_levels, std::uint64_t sampled) c
   const int all = parties(on_two_levels), of_each = on_two_levels ? per_host : 1;
   const auto can_be_tried = [&](int count) {
     const double all_elements = static_cast<double>(count) * of_each * static_cast<double>(sampled);
-    return count * of_each <= kMostTried && all_elements <= kMostElements && all_elements * (kOwnBytes + count) <= kMostBytes;
+    return count * of_each <= kMostTried && all_elements <= kMostElements && all_elements * (kOwnBytes + count) * (1 + beside()) <= kMostBytes;
   };
   int most = on_two_levels ? kFewHosts : kFewTried;
   while (most < all && can_be_tried(most + 1)) ++most;
