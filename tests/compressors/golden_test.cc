@@ -41,7 +41,7 @@ const std::vector<Good>& good_files() {
       {"omnireduce", "omnireduce:block=16", {16, 2 * (8 + 12), 2 * 4 * 78, 2 * 4 * 78}},
       {"qsgd_v2", "qsgd:bits=4,reduce=gather", {2 * (12 + 1 + 4 + 180 + 4 + 7)}},
       // Frequencies, states and words of a's 360 numbers; b's 14 are packed as they were.
-      {"qsgd_v2_entropy", "qsgd:bits=4,reduce=gather,coding=entropy", {2 * (8 + 12 + 1 + 8), 2 * (4 + 1 + 75 + 4 + 1 + 7)}},
+      {"qsgd_v2_entropy", "qsgd:bits=4,reduce=gather,coding=entropy", {2 * (8 + 12 + 1 + 8), 2 * (4 + 1 + 72 + 4 + 1 + 7)}},
       {"qsgd_v2_elias", "qsgd:bits=4,reduce=gather,coding=elias", {2 * (8 + 12 + 1 + 8), 2 * (4 + 1 + 51 + 4 + 1 + 5)}},
       {"randomk", "randomk:density=0.1", {4 * (36 + 2 + 3)}},  // and a head
       {"scalecom", "scalecom:density=0.1", {4 * (6 + 1), 4 * (36 + 2 + 3)}},  // places of 24 and 2 bytes; as randomk

@@ -114,10 +114,20 @@ inline std::vector<float> decode(std::span<const std::byte> code, std::size_t n,
     std::memcpy(out.data(), code.data() + 1, 4 * n);
     return out;
   }
-  const std::size_t states = kind == 2 ? 1 : kind == 3 ? 2 : 4;
+  const std::size_t states = kind == 2 ? 1 : kind == 3 ? 4 : 32;
   const unsigned tables = std::to_integer<unsigned>(code[1]) | std::to_integer<unsigned>(code[2]) << 8;
-  Coder coder{std::vector<std::uint32_t>(states), code, 3 + 4 * states};
-  std::memcpy(coder.states.data(), code.data() + 3, 4 * states);
+  Coder coder{std::vector<std::uint32_t>(states), code, 0};
+  std::size_t bit = 8 * 3;
+  const auto read_bits = [&](unsigned count) {
+    std::uint32_t word = 0;
+    for (unsigned k = 0; k < count; ++k, ++bit) word |= (std::to_integer<std::uint32_t>(code[bit / 8]) >> (bit % 8) & 1) << k;
+    return word;
+  };
+  for (std::uint32_t& state : coder.states) {
+    const unsigned exponent = 15 + read_bits(4);
+    state = (1U << exponent) + read_bits(exponent);
+  }
+  coder.at = (bit + 7) / 8;
 
   // Classes.
   constexpr std::uint32_t kAfterZero[] = {1800, 2900, 3600, 3960}, kAfterOthers[] = {10, 100, 350, 1100};

@@ -211,7 +211,9 @@ TEST(RateChunk, EstimatesItsBits) {
       const double taken = 8.0 * static_cast<double>(encode(values, step).size()), estimated = encoder().estimate_bits(values, step);
       EXPECT_NEAR(estimated / taken, 1, 0.01 + 200 / taken) << "spread " << spread << ", step " << step;
     }
-  EXPECT_EQ(encoder().estimate_bits(std::vector<float>(100), 1), 0);
+  const std::vector<float> zeros(kMostChunkElements);
+  EXPECT_NEAR(encoder().estimate_bits(zeros, 1), 28.5, 1e-6) << "a head and a state";
+  EXPECT_NEAR(encoder().estimate_bits(std::span(zeros).first(zeros.size() / 8), 1), 28.5 / 8, 1e-6) << "of a chunk of which it is a part";
 }
 
 TEST(RateChunk, RefusesWhatIsCutOrAppended) {

@@ -16,7 +16,7 @@ using Counts = std::array<std::int16_t, kMostValues>;
 Costs costs_of(const CodingTable& table) {
   Costs costs;
   for (std::size_t value = 0; value < costs.size(); ++value) {
-    const std::uint32_t frequency = std::max(1U, table.frequency(value));
+    const std::uint32_t frequency = std::max(1U, table.range.frequency(value));
     costs[value] = static_cast<std::int16_t>(std::lround(256 * (kFrequencyBits - std::log2(frequency))));
   }
   return costs;

@@ -34,7 +34,7 @@ struct CasqRateOptions {
 class CasqRate : public Compressor, private Codec {
  public:
   static constexpr std::uint8_t kWireId = 19;
-  static constexpr std::uint8_t kWireVersion = 1;
+  static constexpr std::uint8_t kWireVersion = 2;
 
   explicit CasqRate(const CasqRateOptions& options) : options_(options) {}
 

@@ -13,7 +13,7 @@
 namespace thinwire::casq {
 
 // A code's first byte.
-enum class ChunkKind : std::uint8_t { kZeros = 0, kExact = 1, kOneState = 2, kTwoStates = 3, kFourStates = 4 };
+enum class ChunkKind : std::uint8_t { kZeros = 0, kExact = 1, kOneState = 2, kFourStates = 3, kManyStates = 4 };
 
 constexpr UnaryCoding unary_coding(std::size_t magnitude) {
   return kUnaryCodings[magnitude < kUnaryCodings.size() ? magnitude : kUnaryCodings.size() - 1];

@@ -15,8 +15,9 @@ namespace {
 
 using kernels::kLevelBlock;
 
-// A state costs bytes and saves time.
-constexpr std::size_t kTwoStatesFrom = 512, kFourStatesFrom = 2048;  // bytes that are coded
+// How many states levels are coded with, of which so many are not zero: a state costs half a byte and saves time. Such a level takes some 5 to 8 bits where levels are small.
+constexpr std::size_t states_for(std::size_t nonzero) { return nonzero < 256 ? 1 : nonzero < 1024 ? 4 : kMostStates; }
+constexpr double kHeadBits = 8 * 3, kStateBits = 4.5;  // that a chunk costs: kind and tables; and a state, beyond what it hides
 
 struct BitCounts {
   std::size_t ones = 0, all = 0;
@@ -63,18 +64,21 @@ EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std
 std::size_t ChunkEncoder::write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code) {
   code_block_classes();
   make_runs();
-  const std::size_t coded = run_bytes_ + classes_.count;
-  if (coded >= kFourStatesFrom) return write_code<4>(ChunkKind::kFourStates, totals, code);
-  if (coded >= kTwoStatesFrom) return write_code<2>(ChunkKind::kTwoStates, totals, code);
-  return write_code<1>(ChunkKind::kOneState, totals, code);
+  switch (states_for(totals.nonzero)) {
+    case 1: return write_code<1>(ChunkKind::kOneState, totals, code);
+    case 4: return write_code<4>(ChunkKind::kFourStates, totals, code);
+    default: return write_code<kMostStates>(ChunkKind::kManyStates, totals, code);
+  }
 }
 
 double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
   const kernels::SplitTotals totals = split(values, step, {});
-  if (totals.nonzero == 0) return 0;
+  const double share = static_cast<double>(values.size()) / kMostChunkElements;
+  double bits = share * (kHeadBits + kStateBits * static_cast<double>(states_for(static_cast<std::size_t>(static_cast<double>(totals.nonzero) / share))));
+  if (totals.nonzero == 0) return bits;
   code_block_classes();
   std::array<BitCounts, kBitProbabilities.size()> counts{};
-  double bits = static_cast<double>(classes_.cost) / 256 + static_cast<double>(totals.raw_bits + 8 * totals.tail_bytes);
+  bits += static_cast<double>(classes_.cost) / 256 + static_cast<double>(totals.raw_bits + 8 * totals.tail_bytes);
   for (const std::uint16_t b : used_blocks()) {
     const DensityCoding density = kDensityCodings[densities_[b]];
     if (densities_[b] == 1) bits += 7;
@@ -189,18 +193,19 @@ std::size_t ChunkEncoder::write_code(ChunkKind kind, const kernels::SplitTotals&
     encoder.put_run(even_bytes(), std::span(coded_).subspan(run.escapes_begin, run.escapes));
     encoder.put_run(*run.table, std::span(coded_).subspan(run.begin, run.count));
   }
-  encoder.put_all(classes_.count, [&](std::size_t i) -> const CodingTable::Coding& {
-    return class_table(tables, classes_.tables, class_values_[i].context).codings[class_values_[i].value];
-  });
+  for (std::size_t i = classes_.count; i-- > 0;)
+    encoder.put(i, class_table(tables, classes_.tables, class_values_[i].context), class_values_[i].value);
 
   const auto words = std::as_bytes(std::span(encoder.front(), words_end));
   const auto raw = std::span(raw_).first(raw_bytes).subspan(hidden_bytes);
-  const std::size_t bytes = 3 + kStates * sizeof(std::uint32_t) + words.size() + raw.size() + totals.tail_bytes;
+  std::array<std::byte, most_state_bytes(kStates) + 8> states;
+  const std::size_t state_bytes = write_states(encoder.states(), states.data());
+  const std::size_t bytes = 3 + state_bytes + words.size() + raw.size() + totals.tail_bytes;
   if (bytes >= code.size()) return bytes;
   ByteWriter writer(code);
   writer.write(kind);
   writer.write(classes_.tables.packed());
-  writer.write(encoder.states());
+  writer.write_all(std::span<const std::byte>(states).first(state_bytes));
   writer.write_all(words);
   writer.write_all(std::span<const std::byte>(raw));
   writer.write_all(std::span<const std::byte>(tails_).first(totals.tail_bytes));

@@ -43,7 +43,7 @@ class ChunkEncoder {
   // memory of the values. The same bytes on every SIMD target.
   EncodedChunk encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual = {});
 
-  // About how many bits encode() would need, without a chunk's fixed cost, in half of its time. The values are finite.
+  // About how many bits encode() would need if they were part of a full chunk, in half of its time. The values are finite.
   double estimate_bits(std::span<const float> values, float step);
 
  private:
@@ -91,7 +91,7 @@ class ChunkEncoder {
   std::size_t run_count_, run_bytes_;
   std::array<Run, kMostRuns> runs_;
   std::array<std::uint8_t, kMostRunBytes> coded_;  // the runs' bytes
-  std::array<std::uint16_t, kMostRunBytes + 2 * kBlocks + 1> words_;
+  std::array<std::uint16_t, kMostRunBytes + 2 * kBlocks + kMostStates> words_;
 };
 
 // Decodes chunks, one after another: read() a code, then use its values. Large; make one for each thread, and keep it.

@@ -54,8 +54,8 @@ void ChunkDecoder::read(std::span<const std::byte> code, std::size_t n) {
       return;
     case ChunkKind::kExact: return read_exact(rest);
     case ChunkKind::kOneState: return read_levels<1>(rest);
-    case ChunkKind::kTwoStates: return read_levels<2>(rest);
     case ChunkKind::kFourStates: return read_levels<4>(rest);
+    case ChunkKind::kManyStates: return read_levels<kMostStates>(rest);
   }
   refuse("is of kind " + std::to_string(static_cast<int>(kind)) + ", which there is not");
 }
@@ -74,16 +74,14 @@ void ChunkDecoder::read_levels(std::span<const std::byte> rest) {
   ByteReader reader(rest, "a chunk's code");
   const auto tables = reader.read<std::uint16_t>();
   if (tables >= kClassTablesEnd) refuse("chooses tables that there are not");
-  std::array<std::uint32_t, kStates> states;
-  reader.read_into(std::span<std::uint32_t>(states));
-  for (const std::uint32_t state : states)
-    if (state < kLeastState || state >> 31 != 0) refuse("has a state that none ends in");
 
-  // Before the words is room for what their states hid of what follows them.
-  std::byte* const words = code_.data() + kMostStates * sizeof(std::uint16_t);
-  std::copy(rest.end() - static_cast<std::ptrdiff_t>(reader.left()), rest.end(), words);
-  end_ = words + reader.left();
-  std::memset(words + reader.left(), 0, kReadBeyond);
+  // Before the code is room for what its states hid of what follows their words.
+  std::byte* const code = code_.data() + kMostStates * sizeof(std::uint16_t);
+  std::copy(rest.end() - static_cast<std::ptrdiff_t>(reader.left()), rest.end(), code);
+  end_ = code + reader.left();
+  std::memset(code + reader.left(), 0, kReadBeyond);
+  std::array<std::uint32_t, kStates> states;
+  const std::byte* const words = code + read_states(code, states);
   RangeDecoder<kStates> decoder(states, words);
   read_classes(decoder, ClassTables::unpack(tables));
   read_densities(decoder);
@@ -106,7 +104,7 @@ void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
   std::size_t taken = 0;
   used_count_ = 0;
   const auto take = [&](unsigned of) {
-    const std::uint8_t value = decoder.take(taken++ % Decoder::kStateCount, class_table(tables, chosen, of));
+    const std::uint8_t value = decoder.take(taken++, class_table(tables, chosen, of));
     if (decoder.next() > end_) refuse("ends within its classes");
     return value;
   };

@@ -6,7 +6,6 @@
 namespace thinwire::casq {
 namespace {
 
-constexpr double kChunkBits = 8 * 11;  // kind, tables, and what states cost beyond what they hide
 constexpr double kNearEnough = 0.005;
 constexpr double kLeastStride = 1e-3;
 constexpr int kMostTrials = 40;
@@ -45,7 +44,7 @@ double estimated_rate(std::span<const float> sample, float step, ChunkEncoder& e
   double bits = 0;
   for (std::size_t begin = 0; begin < sample.size(); begin += kMostChunkElements)
     bits += encoder.estimate_bits(sample.subspan(begin, std::min(kMostChunkElements, sample.size() - begin)), step);
-  return bits / static_cast<double>(sample.size()) + kChunkBits / kMostChunkElements;
+  return bits / static_cast<double>(sample.size());
 }
 
 // The rate falls as the step grows. Strides find two steps around the wanted one, in logarithms; then straight lines between them come nearer,

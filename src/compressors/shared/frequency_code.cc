@@ -15,11 +15,11 @@
 namespace thinwire {
 namespace {
 
-constexpr std::size_t kStates = 4;
+constexpr std::size_t kManyStatesFrom = 1024;  // bytes that are coded; four below
 constexpr std::array<std::uint16_t, kMostStates> kNothingHidden{};
 // What is read or written beyond frequencies and words, of which each number takes 25 bits at most.
 constexpr std::size_t kMostFrequencyBytes = 256 * 25 / 8 + 16;
-static_assert(kFrequencyCodeReadsBeyond >= kReadBeyond + kMostFrequencyBytes);
+static_assert(kFrequencyCodeReadsBeyond >= kReadBeyond + most_state_bytes(kMostStates) + kMostFrequencyBytes);
 
 [[noreturn]] void refuse(const std::string& why) { throw PayloadError("a chunk of numbers that are coded " + why); }
 
@@ -117,17 +117,44 @@ std::size_t read_frequencies(const std::byte* bytes, std::span<std::uint32_t> fr
   return (position + 7) / 8;
 }
 
+// Words of `joined`, of which `escaped` were taken out, at the end of `words`, and the states before them. Returns both; nothing if they are longer than `to`.
+template <std::size_t kStates>
+std::size_t write_words(const CodingTable& table, std::span<const std::uint8_t> joined, std::span<const std::uint8_t> escaped, std::span<std::uint16_t> words,
+                        std::span<std::byte> to) {
+  std::uint16_t* const end = words.data() + words.size();
+  RangeEncoder<kStates> encoder(end, kNothingHidden);
+  encoder.put_run(even_bytes(), escaped);
+  encoder.put_run(table, joined);
+  const auto coded = std::as_bytes(std::span(encoder.front(), end));
+  std::array<std::byte, most_state_bytes(kStates) + 8> states;
+  const auto sent = std::span<const std::byte>(states).first(write_states(encoder.states(), states.data()));
+  if (sent.size() + coded.size() >= to.size()) return 0;
+  ByteWriter writer(to);
+  writer.write_all(sent);
+  writer.write_all(coded);
+  return to.size() - writer.left();
+}
+
+// False unless the words end at `end`.
+template <std::size_t kStates>
+bool read_words(const CodingTable& table, const std::byte* from, const std::byte* end, std::span<std::uint8_t> joined) {
+  std::array<std::uint32_t, kStates> states;
+  const std::byte* const words = from + read_states(from, states);
+  RangeDecoder<kStates> decoder(states, words);
+  return take_run(decoder, table, joined, end) && decoder.next() == end;
+}
+
 }  // namespace
 
 // Bytes and escapes, words for each of them, numbers with what fills the last bytes.
 std::size_t frequency_code_room_bytes(std::size_t count, int bits) {
   const Bytes bytes(bits, count);
-  return 6 * bytes.count + sizeof(std::uint16_t) + bytes.numbers();
+  return 6 * bytes.count + kMostStates * sizeof(std::uint16_t) + bytes.numbers();
 }
 
 std::size_t write_frequency_code(std::span<const std::uint8_t> given, int bits, std::span<std::byte> to, std::span<std::byte> room) {
   const Bytes bytes(bits, given.size());
-  const auto words = carve<std::uint16_t>(room, 2 * bytes.count + 1);  // one is written before the front
+  const auto words = carve<std::uint16_t>(room, 2 * bytes.count + kMostStates);
   const auto joined = carve<std::uint8_t>(room, bytes.count), escaped = carve<std::uint8_t>(room, bytes.count);
   const auto numbers = carve<std::uint8_t>(room, bytes.numbers());
   std::ranges::copy(given, numbers.begin());
@@ -137,20 +164,13 @@ std::size_t write_frequency_code(std::span<const std::uint8_t> given, int bits, 
   bytes.join(numbers.data(), joined);
   const CodingTable table = table_of_bytes(frequencies, bytes);
   const std::size_t escapes = take_out_escapes(table, joined, escaped.data());
-  std::uint16_t* const words_end = words.data() + words.size();
-  RangeEncoder<kStates> encoder(words_end, kNothingHidden);
-  encoder.put_run(even_bytes(), escaped.first(escapes));
-  encoder.put_run(table, joined);
-  const auto coded = std::as_bytes(std::span(encoder.front(), words_end));
   std::array<std::byte, kMostFrequencyBytes> head;
   const auto sent = std::span(head).first(write_frequencies(std::span(frequencies).first(std::size_t{1} << bits), head.data()));
-
-  if (sent.size() + sizeof encoder.states() + coded.size() >= to.size()) return 0;
-  ByteWriter writer(to);
-  writer.write_all(std::span<const std::byte>(sent));
-  writer.write(encoder.states());
-  writer.write_all(coded);
-  return to.size() - writer.left();
+  if (sent.size() >= to.size()) return 0;
+  std::ranges::copy(sent, to.begin());
+  const auto write = bytes.count < kManyStatesFrom ? write_words<4> : write_words<kMostStates>;
+  const std::size_t written = write(table, joined, escaped.first(escapes), words, to.subspan(sent.size()));
+  return written == 0 ? 0 : sent.size() + written;
 }
 
 void read_frequency_code(const std::byte* code, std::size_t length, int bits, std::span<std::uint8_t> numbers, std::span<std::byte> room) {
@@ -158,14 +178,9 @@ void read_frequency_code(const std::byte* code, std::size_t length, int bits, st
   const auto joined = carve<std::uint8_t>(room, bytes.count), with_filling = carve<std::uint8_t>(room, bytes.numbers());
   Frequencies frequencies{};
   const std::size_t head = read_frequencies(code, std::span(frequencies).first(std::size_t{1} << bits));
-  std::array<std::uint32_t, kStates> states;
-  if (head + sizeof states > length) refuse("ends within its head");
-  std::memcpy(states.data(), code + head, sizeof states);
-  for (const std::uint32_t state : states)
-    if (state < kLeastState || state >> 31 != 0) refuse("has a state that none ends in");
-  const std::byte* const end = code + length;
-  RangeDecoder<kStates> decoder(states, code + head + sizeof states);
-  if (!take_run(decoder, table_of_bytes(frequencies, bytes), joined, end) || decoder.next() != end) refuse("does not end with its words");
+  if (head > length) refuse("ends within its head");
+  const auto read = bytes.count < kManyStatesFrom ? read_words<4> : read_words<kMostStates>;
+  if (!read(table_of_bytes(frequencies, bytes), code + head, code + length, joined)) refuse("does not end with its words");
   bytes.split(joined, with_filling.data());
   std::ranges::copy(with_filling.first(numbers.size()), numbers.begin());
 }

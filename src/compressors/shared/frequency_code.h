@@ -21,7 +21,7 @@ std::size_t frequency_code_room_bytes(std::size_t count, int bits);
 std::size_t write_frequency_code(std::span<const std::uint8_t> numbers, int bits, std::span<std::byte> to, std::span<std::byte> room);
 
 // Throws PayloadError for what is no code of so many numbers. Behind its `length` kFrequencyCodeReadsBeyond bytes may be read.
-constexpr std::size_t kFrequencyCodeReadsBeyond = 1024;
+constexpr std::size_t kFrequencyCodeReadsBeyond = 1280;
 void read_frequency_code(const std::byte* code, std::size_t length, int bits, std::span<std::uint8_t> numbers, std::span<std::byte> room);
 
 }  // namespace thinwire

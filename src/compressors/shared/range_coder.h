@@ -1,31 +1,26 @@
-// A range coder of bytes (rANS: J. Duda, Asymmetric numeral systems, arXiv 1311.2540) with 1, 2 or 4 states that take turns, so that a
-// processor works on several at once. States are from 2^15 to 2^31 and give off 16 bits at a time. What is coded last is decoded first.
+// A range coder of bytes (rANS: J. Duda, Asymmetric numeral systems, arXiv 1311.2540) with several states that take turns, so that a processor works on
+// many at once: 1 or 4 one by one, or 32 in vectors. What is coded last is decoded first.
 //
 // Bytes come in runs with one table each; the i-th byte of a run belongs to state i mod the number of states. In a run whose table has
 // escapes each value that the table lacks is coded as kEscape, and all of them follow as a run of their own with equal frequencies.
+//
+// Behind the bytes of a run kMostStates bytes may be read, or be written with anything where a run is taken.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "compressors/shared/coding_table.h"
+#include "kernels/range_coding.h"
 
 namespace thinwire {
 
-constexpr std::size_t kMostStates = 4;
-constexpr std::uint32_t kLeastState = 1U << 15;
+constexpr std::size_t kMostStates = kernels::kRangeLanes;
 
-// The upper half of a product.
-constexpr std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<std::uint64_t>(Wide{a} * b >> 64);
-}
-
-// Writes words from the end of memory towards its front, where there is a word for each byte.
+// Writes words from the end of memory towards its front, where there is room for a word for each byte and kMostStates more.
 template <std::size_t kStates>
 class RangeEncoder {
  public:
@@ -35,42 +30,34 @@ class RangeEncoder {
   }
 
   void put_run(const CodingTable& table, std::span<const std::uint8_t> values) {
-    put_all(values.size(), [&](std::size_t i) -> const CodingTable::Coding& { return table.codings[values[i]]; });
+    if constexpr (kStates == kernels::kRangeLanes) {
+      next_ = kernels::range_put_run(table.range, states_, next_, values);
+    } else {
+      std::array<std::uint32_t, kStates> x = states_;  // kept in registers
+      std::uint16_t* next = next_;
+      std::size_t i = values.size() - values.size() % kStates;
+      for (std::size_t s = kStates; s > 0; --s)
+        if (i + s - 1 < values.size()) kernels::range_put(table.range, x[s - 1], next, values[i + s - 1]);
+      for (; i != 0; i -= kStates)
+        for (std::size_t s = kStates; s > 0; --s) kernels::range_put(table.range, x[s - 1], next, values[i - kStates + s - 1]);
+      states_ = x;
+      next_ = next;
+    }
   }
-
-  // Values of several tables: the i-th of `count` as coding_of(i) says.
-  template <class CodingOf>
-  void put_all(std::size_t count, const CodingOf& coding_of) {
-    std::array<std::uint32_t, kStates> x = states_;  // kept in registers
-    std::uint16_t* next = next_;
-    std::size_t i = count - count % kStates;
-    for (std::size_t s = kStates; s > 0; --s)
-      if (i + s - 1 < count) put(x[s - 1], next, coding_of(i + s - 1));
-    for (; i != 0; i -= kStates)
-      for (std::size_t s = kStates; s > 0; --s) put(x[s - 1], next, coding_of(i - kStates + s - 1));
-    states_ = x;
-    next_ = next;
-  }
+  // One value of a run of several tables, the i-th; its last one is put first.
+  void put(std::size_t i, const CodingTable& table, std::uint8_t value) { kernels::range_put(table.range, states_[i % kStates], next_, value); }
 
   std::uint16_t* front() const { return next_; }
   const std::array<std::uint32_t, kStates>& states() const { return states_; }
 
  private:
-  static void put(std::uint32_t& state, std::uint16_t*& next, const CodingTable::Coding& coding) {
-    next[-1] = static_cast<std::uint16_t>(state);
-    const std::uint32_t full = state >= coding.limit ? 1 : 0;  // not a branch, which nothing would foretell
-    next -= full;
-    const std::uint32_t x = state >> 16 * full;
-    state = x + coding.bias + static_cast<std::uint32_t>(high_product(x, coding.reciprocal)) * coding.complement;
-  }
-
   std::uint16_t* next_;
   std::array<std::uint32_t, kStates> states_;
 };
 
 // Reads words that are followed by kReadBeyond bytes which may be anything. Whether it went beyond the end, the caller asks now and then:
 // at least after every 64 bytes that were taken.
-constexpr std::size_t kReadBeyond = 64 * sizeof(std::uint16_t) + 2;
+constexpr std::size_t kReadBeyond = 64 * sizeof(std::uint16_t) + std::max<std::size_t>(2, kernels::kRangeReadsBeyond);
 
 template <std::size_t kStates>
 class RangeDecoder {
@@ -81,40 +68,47 @@ class RangeDecoder {
     std::copy(states.begin(), states.end(), states_.begin());
   }
 
-  std::uint8_t take(std::size_t state, const CodingTable& table) { return take(states_[state], next_, table); }
+  // One value of a run of several tables, the i-th.
+  std::uint8_t take(std::size_t i, const CodingTable& table) { return kernels::range_take(table.range, states_[i % kStates], next_); }
 
-  // At most 64 values.
-  void take_some(const CodingTable& table, std::span<std::uint8_t> values) {
-    std::array<std::uint32_t, kStates> x = states_;  // kept in registers
-    const std::byte* next = next_;
-    std::size_t i = 0;
-    for (; i + kStates <= values.size(); i += kStates)
-      for (std::size_t s = 0; s < kStates; ++s) values[i + s] = take(x[s], next, table);
-    for (std::size_t s = 0; i < values.size(); ++i, ++s) values[i] = take(x[s], next, table);
-    states_ = x;
-    next_ = next;
+  // False if that needs words beyond `end`, which next() tells by being beyond it too.
+  [[nodiscard]] bool take_run(const CodingTable& table, std::span<std::uint8_t> values, const std::byte* end) {
+    if constexpr (kStates == kernels::kRangeLanes) {
+      next_ = kernels::range_take_run(table.range, states_, next_, end, values);
+      return next_ <= end;
+    } else {
+      constexpr std::size_t kAtOnce = 64;
+      for (; !values.empty() && next_ <= end; values = values.subspan(std::min(kAtOnce, values.size())))
+        take_some(table, values.first(std::min(kAtOnce, values.size())));
+      return next_ <= end;
+    }
   }
 
   const std::byte* next() const { return next_; }
   const std::array<std::uint32_t, kStates>& states() const { return states_; }
 
  private:
-  static std::uint8_t take(std::uint32_t& state, const std::byte*& next, const CodingTable& table) {
-    const std::uint32_t place = state % kFrequencySum;
-    const std::uint8_t value = table.values[place];
-    const std::uint32_t range = table.ranges[value];
-    const std::uint32_t x = (range & 0xFFFF) * (state >> kFrequencyBits) + place - (range >> 16);
-    std::uint16_t word;
-    std::memcpy(&word, next, sizeof word);
-    const std::uint32_t low = x < kLeastState ? 1 : 0;  // not a branch, as above
-    state = x << 16 * low | (word & (0 - low));
-    next += low * sizeof word;
-    return value;
+  void take_some(const CodingTable& table, std::span<std::uint8_t> values) {
+    std::array<std::uint32_t, kStates> x = states_;  // kept in registers
+    const std::byte* next = next_;
+    std::size_t i = 0;
+    for (; i + kStates <= values.size(); i += kStates)
+      for (std::size_t s = 0; s < kStates; ++s) values[i + s] = kernels::range_take(table.range, x[s], next);
+    for (std::size_t s = 0; i < values.size(); ++i, ++s) values[i] = kernels::range_take(table.range, x[s], next);
+    states_ = x;
+    next_ = next;
   }
 
   const std::byte* next_;
   std::array<std::uint32_t, kStates> states_;
 };
+
+// A state in memory: the exponent of the largest power of two in it, less 15, as 4 bits, then the bits below. States are about as often of any exponent.
+constexpr std::size_t most_state_bytes(std::size_t states) { return (34 * states + 7) / 8; }
+// Returns how many bytes it wrote; 8 beyond them may be written.
+std::size_t write_states(std::span<const std::uint32_t> states, std::byte* to);
+// Returns how many bytes it read, of which there are most_state_bytes() and 8. No bits are states of no decoder.
+std::size_t read_states(const std::byte* from, std::span<std::uint32_t> states);
 
 // Puts kEscape in the place of each of a run's values that the table lacks, and these behind one another. Returns how many they are.
 inline std::size_t take_out_escapes(const CodingTable& table, std::span<std::uint8_t> values, std::uint8_t* escaped) {
@@ -124,19 +118,15 @@ inline std::size_t take_out_escapes(const CodingTable& table, std::span<std::uin
 // Takes a run with its escapes. False if that needs words beyond `end`; there must be kReadBeyond bytes behind it.
 template <class Decoder>
 [[nodiscard]] bool take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values, const std::byte* end) {
-  constexpr std::size_t kAtOnce = 64;
-  for (auto left = values; !left.empty(); left = left.subspan(std::min(kAtOnce, left.size()))) {
-    decoder.take_some(table, left.first(std::min(kAtOnce, left.size())));
-    if (decoder.next() > end) return false;
-  }
+  if (!decoder.take_run(table, values, end)) return false;
   if (!table.escapes) return true;
-  std::array<std::uint8_t, kAtOnce> escaped;
+  constexpr std::size_t kAtOnce = 64;  // a multiple of any number of states
+  std::array<std::uint8_t, kAtOnce + kMostStates> escaped;
   auto next = values.begin();
   const auto count = static_cast<std::size_t>(std::count(values.begin(), values.end(), kEscape));
   for (std::size_t begin = 0; begin < count; begin += kAtOnce) {
     const auto some = std::span(escaped).first(std::min(kAtOnce, count - begin));
-    decoder.take_some(even_bytes(), some);
-    if (decoder.next() > end) return false;
+    if (!decoder.take_run(even_bytes(), some, end)) return false;
     for (const std::uint8_t value : some) {
       next = std::find(next, values.end(), kEscape);
       *next++ = value;
