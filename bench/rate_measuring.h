@@ -19,6 +19,8 @@
 #include <time.h>
 
 #include "compressors/casq/rate_chunk.h"
+#include "compressors/shared/message.h"
+#include "core/aligned.h"
 #include "kernels/targets.h"
 #include "tool/npy.h"
 #include "tool/samples.h"
@@ -27,14 +29,14 @@ namespace thinwire::bench {
 
 using casq::kMostChunkElements;
 using tool::median;
-using Floats = std::vector<float>;
+using Floats = AlignedFloats;
 constexpr std::size_t kRepeated = std::size_t{1} << 24;  // entries, far beyond any cache
 
 // The first row of an array.
 inline Floats read_gradient(const std::string& path) {
   tool::NpyArray array = tool::read_npy(path);
-  if (array.shape.size() > 1) array.values.resize(array.values.size() / array.shape[0]);
-  return std::move(array.values);
+  const std::size_t count = array.shape.size() > 1 ? array.values.size() / array.shape[0] : array.values.size();
+  return {array.values.begin(), array.values.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 inline double energy(const Floats& values) {
@@ -89,7 +91,7 @@ class Codec {
     std::size_t bytes = 0, chunk = 0;
     for_each_chunk(values.size(), [&](std::size_t begin, std::size_t n) {
       const auto left = residual != nullptr ? std::span(*residual).subspan(begin, n) : std::span<float>();
-      bytes += sizes_[chunk] = encoder_->encode(std::span(values).subspan(begin, n), step, codes_[chunk], left).bytes;
+      bytes += sizes_[chunk] = encoder_->encode(std::span(values).subspan(begin, n), step, codes_[chunk], left, values.size() >= kPastCaches).bytes;
       ++chunk;
     });
     return bytes;

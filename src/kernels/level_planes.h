@@ -62,8 +62,9 @@ struct SplitTotals {
   bool finite = true;  // else all that was written is void
 };
 // Finds the levels of values. Unless residual is empty, it becomes value - decoded value; it is not the memory of the
-// values. The step is from kLeastStep to kLargestStep.
-SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual);
+// values. The step is from kLeastStep to kLargestStep. past_caches: a residual that begins with a line of memory is written past the
+// caches: where so much is written that none of it is in them when it is read, memory is not read first.
+SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches = false);
 
 struct PlaneTotals {
   std::size_t active = 0;  // blocks in which a bit is set: the first so many of `active`, afterwards

@@ -11,7 +11,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/split_levels.cc"
-#include "hwy/foreach_target.h"  // must come before the next four
+#include "hwy/foreach_target.h"  // must come before the next five
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/bit_deposit-inl.h"
 #include "kernels/groups-inl.h"
@@ -37,7 +38,13 @@ struct SplitState {
   BitAppender raw;
   std::byte* tail;
   float inverse, step;
+  bool past_caches;
 };
+
+HWY_INLINE void store_left(const SplitState& state, Vector<float> left, float* residual) {
+  if (state.past_caches) hn::Stream(left, kFloat, residual);
+  else hn::StoreU(left, kFloat, residual);
+}
 
 // How many steps a magnitude is; its whole part is the level.
 HWY_INLINE Vector<float> steps_of(Vector<float> magnitude, float inverse) {
@@ -58,12 +65,13 @@ HWY_INLINE void append(BitAppender& string, const BlockBits& bits, const BlockBi
 
 // What the first n of a block's values leave; level_at(i) are the levels from entry i on.
 template <class LevelAt>
-HWY_INLINE void write_residual(const LevelAt& level_at, const float* values, std::size_t n, float offset, float step, float* residual) {
+HWY_INLINE void write_residual(const SplitState& state, const LevelAt& level_at, const float* values, std::size_t n, float offset, float* residual) {
   HWY_ALIGN float padded[kLevelBlock];
   float* const to = n == kLevelBlock ? residual : padded;
   for (std::size_t i = 0; i < kLevelBlock; i += kWidth<float>) {
     const auto x = hn::LoadU(kFloat, values + i);
-    hn::StoreU(hn::Sub(x, decoded_of(hn::Or(hn::ConvertTo(kFloat, level_at(i)), signs_of(x)), offset, step)), kFloat, to + i);
+    const auto left = hn::Sub(x, decoded_of(hn::Or(hn::ConvertTo(kFloat, level_at(i)), signs_of(x)), offset, state.step));
+    store_left(state, left, to + i);
   }
   if (n < kLevelBlock) std::copy_n(padded, n, residual);
 }
@@ -119,9 +127,9 @@ class NarrowBlock {
   }
   HWY_INLINE BlockBits low_plane(unsigned j) const { return bit_plane(excess_, j); }
 
-  HWY_INLINE void leave_residual(const float* values, std::size_t n, float offset, float step, float* residual) const {
+  HWY_INLINE void leave_residual(const SplitState& state, const float* values, std::size_t n, float offset, float* residual) const {
     const auto level_at = [this](std::size_t i) HWY_ATTR { return hn::PromoteTo(kInt, hn::LoadU(UnsignedEighth(), stored_ + i)); };
-    write_residual(level_at, values, n, offset, step, residual);
+    write_residual(state, level_at, values, n, offset, residual);
   }
 
  private:
@@ -203,9 +211,9 @@ class WideBlock {
   }
   HWY_INLINE BlockBits low_plane(unsigned j) const { return bit_plane(low_[j / 8], j % 8); }
 
-  HWY_INLINE void leave_residual(const float* values, std::size_t n, float offset, float step, float* residual) const {
+  HWY_INLINE void leave_residual(const SplitState& state, const float* values, std::size_t n, float offset, float* residual) const {
     const auto level_at = [this](std::size_t i) HWY_ATTR { return hn::Load(kInt, levels_ + i); };
-    write_residual(level_at, values, n, offset, step, residual);
+    write_residual(state, level_at, values, n, offset, residual);
   }
 
  private:
@@ -251,7 +259,7 @@ HWY_INLINE void write_block(SplitState& state, Block& block, const float* values
   state.block->count = static_cast<std::uint8_t>(count);
   state.block->magnitude = static_cast<std::uint8_t>(magnitude);
   append(state.raw, block.negative(), nonzero);
-  if (residual != nullptr) block.leave_residual(values, n, offset_of(magnitude), state.step, residual);
+  if (residual != nullptr) block.leave_residual(state, values, n, offset_of(magnitude), residual);
   if (magnitude == 0) return;
   block.write_unary(low_bits, state.unary->data());
   for (unsigned j = 0; j < low_bits; ++j) append(state.raw, block.low_plane(j), nonzero);
@@ -267,12 +275,18 @@ HWY_INLINE Vector<std::int32_t> largest_bits(const float* values) {
   return largest;
 }
 
+HWY_INLINE void leave_all(const SplitState& state, const float* values, std::size_t n, float* residual) {
+  const std::size_t whole = n - n % kWidth<float>;
+  for (std::size_t i = 0; i < whole; i += kWidth<float>) store_left(state, hn::LoadU(kFloat, values + i), residual + i);
+  std::copy(values + whole, values + n, residual + whole);
+}
+
 HWY_INLINE void split_block(SplitState& state, const float* values, std::size_t n, Vector<float> largest, float* residual) {
   const auto most = steps_of(largest, state.inverse);
   const auto reaches = [most](float level) HWY_ATTR { return !hn::AllFalse(kFloat, hn::Ge(most, hn::Set(kFloat, level))); };
   if (!reaches(1)) {
     *state.block = {};
-    if (residual != nullptr) std::copy_n(values, n, residual);
+    if (residual != nullptr) leave_all(state, values, n, residual);
   } else if (!reaches(kLargestNarrowLevel + 1)) {
     const NarrowBlock narrow(values, state.inverse);
     write_block(state, narrow, values, n, residual);
@@ -282,8 +296,10 @@ HWY_INLINE void split_block(SplitState& state, const float* values, std::size_t 
   }
 }
 
-SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual) {
-  SplitState state{out.blocks.data(), out.unary.data(), BitAppender(out.raw.data()), out.tails.data(), 1.0F / step, step};
+SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches) {
+  constexpr std::size_t kLineBytes = 64;
+  const bool begins_a_line = reinterpret_cast<std::uintptr_t>(residual.data()) % kLineBytes == 0;
+  SplitState state{out.blocks.data(), out.unary.data(), BitAppender(out.raw.data()), out.tails.data(), 1.0F / step, step, past_caches && begins_a_line};
   SplitTotals totals;
   auto largest = hn::Zero(kInt);
   for (std::size_t begin = 0; begin < values.size(); begin += kLevelBlock, ++state.block, ++state.unary) {
@@ -302,6 +318,7 @@ SplitTotals split_levels(std::span<const float> values, float step, const SplitL
     split_block(state, block, n, hn::BitCast(kFloat, here), left);
     totals.nonzero += state.block->count;
   }
+  if (state.past_caches) hwy::FlushStream();
   state.raw.finish();
   totals.raw_bits = state.raw.bits();
   totals.tail_bytes = static_cast<std::size_t>(state.tail - out.tails.data());
@@ -335,8 +352,8 @@ namespace thinwire::kernels {
 HWY_EXPORT(split_levels);
 HWY_EXPORT(split_plane);
 
-SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual) {
-  return HWY_DYNAMIC_DISPATCH(split_levels)(values, step, out, residual);
+SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches) {
+  return HWY_DYNAMIC_DISPATCH(split_levels)(values, step, out, residual, past_caches);
 }
 PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
                         BitAppender& string) {

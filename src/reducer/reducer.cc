@@ -336,7 +336,7 @@ std::vector<ParameterState> Reducer::state() const {
   std::vector<ParameterState> states;
   for (std::size_t i = 0; i < impl_->slots.size(); ++i) {
     const ParameterSlot& slot = impl_->slots[i];
-    states.push_back({impl_->layout.parameters()[i].name, slot.steps, slot.residual,
+    states.push_back({impl_->layout.parameters()[i].name, slot.steps, {slot.residual.begin(), slot.residual.end()},
                       slot.memory ? slot.memory->save() : std::vector<std::byte>()});
   }
   return states;
@@ -369,11 +369,9 @@ void Reducer::load_state(std::span<const ParameterState> states) {
     impl_->check_state(states[i], i);
     loaded[i].steps = states[i].steps;
     const ParameterRange part = impl_->own_range(i);
-    if (states[i].residual.size() > part.elements)
-      loaded[i].residual.assign(states[i].residual.begin() + static_cast<std::ptrdiff_t>(part.first),
-                                states[i].residual.begin() + static_cast<std::ptrdiff_t>(part.first + part.elements));
-    else
-      loaded[i].residual = states[i].residual;
+    std::span<const float> residual = states[i].residual;
+    if (residual.size() > part.elements) residual = residual.subspan(part.first, part.elements);
+    loaded[i].residual.assign(residual.begin(), residual.end());
     if (states[i].memory.empty()) {  // begins anew
       if (!impl_->policy.compressor_of(i).compressor->residual_is_unsent()) loaded[i].residual.clear();
       continue;

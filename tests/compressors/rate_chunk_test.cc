@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compressors/rate_chunk_reference.h"
+#include "core/aligned.h"
 #include "kernels/every_target.h"
 #include "sanitized.h"
 #include "thinwire/errors.h"
@@ -30,10 +31,10 @@ ChunkDecoder& decoder() {
 }
 
 // What stands after the bytes that encode() may write shows whether it wrote more.
-Bytes encode(std::span<const float> values, float step, std::span<float> residual = {}) {
+Bytes encode(std::span<const float> values, float step, std::span<float> residual = {}, bool past_caches = false) {
   constexpr std::size_t kGuards = 64;
   Bytes code(most_code_bytes(values.size()) + kGuards, std::byte{0xA5});
-  const EncodedChunk encoded = encoder().encode(values, step, std::span(code).first(most_code_bytes(values.size())), residual);
+  const EncodedChunk encoded = encoder().encode(values, step, std::span(code).first(most_code_bytes(values.size())), residual, past_caches);
   EXPECT_TRUE(encoded.finite);
   EXPECT_LE(encoded.bytes, most_code_bytes(values.size()));
   EXPECT_TRUE(std::all_of(code.end() - kGuards, code.end(), [](std::byte b) { return b == std::byte{0xA5}; }));
@@ -136,6 +137,12 @@ TEST_P(RateChunkTest, LeavesTheResidual) {
     EXPECT_EQ(code, encode(values, step));
     const std::vector<float> decoded = decode(code, values.size(), step);
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(residual[i], values[i] - decoded[i]) << "entry " << i;
+    for (const std::size_t first : {0, 1}) {  // that begins with a line, and not
+      AlignedFloats past_caches(first + values.size() + 1, 99.0F);
+      EXPECT_EQ(code, encode(values, step, std::span(past_caches).subspan(first, values.size()), true));
+      expect_same_bits(std::span(past_caches).subspan(first, values.size()), residual);
+      EXPECT_EQ(past_caches.back(), 99.0F);
+    }
   });
 }
 

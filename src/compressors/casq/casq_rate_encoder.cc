@@ -49,6 +49,7 @@ class CasqRate::MessageEncoder {
       foretell(i);
       elements_ += piece(i).elements();
     }
+    past_caches_ = encoding_.pass == Pass::kFirst && elements_ >= kPastCaches;
     values_ = context.scratch().take<float>(longest_ * context.threads().threads());
   }
 
@@ -185,7 +186,7 @@ class CasqRate::MessageEncoder {
       std::ranges::fill(left, 0.0f);
       return sizeof(StepCode) + casq::write_exact(values, code);
     }
-    const std::size_t bytes = encoder.encode(values, step, code, left).bytes;
+    const std::size_t bytes = encoder.encode(values, step, code, left, past_caches_).bytes;
     return casq::is_zeros(code.first(bytes)) ? 0 : sizeof(StepCode) + bytes;
   }
 
@@ -314,6 +315,7 @@ class CasqRate::MessageEncoder {
   std::span<casq::SampledStep> told_;  // of the sample that a piece had a part in
   std::size_t longest_ = 0;
   std::uint64_t elements_ = 0;  // of the pieces that are wanted
+  bool past_caches_ = false;    // what the first encoding leaves is read in the next step, what the second one leaves at once
   std::span<float> values_;  // a piece's, for each thread
 };
 

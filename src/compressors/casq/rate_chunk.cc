@@ -41,13 +41,14 @@ std::size_t write_exact(std::span<const float> values, std::span<std::byte> code
   return most_code_bytes(values.size());
 }
 
-kernels::SplitTotals ChunkEncoder::split(std::span<const float> values, float step, std::span<float> residual) {
+kernels::SplitTotals ChunkEncoder::split(std::span<const float> values, float step, std::span<float> residual, bool past_caches) {
   block_count_ = kernels::level_blocks(values.size());
-  return kernels::split_levels(values, step, {std::span(blocks_).first(block_count_), unary_, raw_, tails_}, residual);
+  return kernels::split_levels(values, step, {std::span(blocks_).first(block_count_), unary_, raw_, tails_}, residual, past_caches);
 }
 
-EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual) {
-  const kernels::SplitTotals totals = split(values, step, residual);
+EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual,
+                                  bool past_caches) {
+  const kernels::SplitTotals totals = split(values, step, residual, past_caches);
   if (!totals.finite) return {0, false};
   if (totals.nonzero == 0) {
     code[0] = static_cast<std::byte>(ChunkKind::kZeros);
@@ -72,7 +73,7 @@ std::size_t ChunkEncoder::write_levels(const kernels::SplitTotals& totals, std::
 }
 
 double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
-  const kernels::SplitTotals totals = split(values, step, {});
+  const kernels::SplitTotals totals = split(values, step);
   const double share = static_cast<double>(values.size()) / kMostChunkElements;
   double bits = share * (kHeadBits + kStateBits * static_cast<double>(states_for(static_cast<std::size_t>(static_cast<double>(totals.nonzero) / share))));
   if (totals.nonzero == 0) return bits;

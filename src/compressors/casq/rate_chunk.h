@@ -40,8 +40,8 @@ class ChunkEncoder {
  public:
   // Writes the code of at most kMostChunkElements values to the front of `code`, which has most_code_bytes() of them. `step` is from
   // kernels::kLeastStep to kernels::kLargestStep. The residual is empty or becomes, entry by entry, value - decoded value; it is not the
-  // memory of the values. The same bytes on every SIMD target.
-  EncodedChunk encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual = {});
+  // memory of the values; past_caches: as kernels::split_levels() has it. The same bytes on every SIMD target.
+  EncodedChunk encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual = {}, bool past_caches = false);
 
   // About how many bits encode() would need if they were part of a full chunk, in half of its time. The values are finite.
   double estimate_bits(std::span<const float> values, float step);
@@ -59,7 +59,7 @@ class ChunkEncoder {
     std::uint32_t escapes_begin = 0, escapes = 0;
   };
 
-  kernels::SplitTotals split(std::span<const float> values, float step, std::span<float> residual);
+  kernels::SplitTotals split(std::span<const float> values, float step, std::span<float> residual = {}, bool past_caches = false);
   std::size_t write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code);
   void code_block_classes();
   std::span<const std::uint16_t> used_blocks() const { return std::span(used_).first(used_count_); }

@@ -15,9 +15,6 @@ std::span<std::uint16_t> halves_of(const GradientSpan& gradient) {
   return {reinterpret_cast<std::uint16_t*>(gradient.bytes.data()), gradient.size()};
 }
 
-// Work of so many elements leaves nothing in the caches for those who read its means.
-constexpr std::uint64_t kPastCaches = std::uint64_t{1} << 20;
-
 void store(std::span<const float> mean, float gradient_scale, std::span<const float> left, const GradientSpan& gradient,
            std::span<float> residual, bool past_caches = false) {
   const float factor = 1.0f / gradient_scale;

@@ -12,6 +12,9 @@
 
 namespace thinwire {
 
+// Work of so many elements leaves nothing in the caches for those who read its means or residuals.
+constexpr std::uint64_t kPastCaches = std::uint64_t{1} << 20;
+
 // values <- scale * gradient + residual, an empty one counting as zeros; both stay as they are. values may be the residual's memory.
 kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span<const float> residual, std::span<float> values);
 // values <- what is to be sent of a piece, gradient plus residual; neither is changed. values may be the piece's next residual.
