@@ -283,6 +283,10 @@ PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> a
                        std::size_t position) {
   return HWY_DYNAMIC_DISPATCH(join_plane)(blocks, active, plane, bits, position);
 }
+float largest_decoded(const JoinedBlock& block, float step) {
+  const unsigned high = block.planes + (block.planes == kUnaryPlanes ? kExactTail : 0), low_bits = low_bits_of(block.magnitude);
+  return decoded_magnitude(static_cast<float>((std::uint32_t{high} + 1) << low_bits), offset_of(block.magnitude), step);
+}
 JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used) {
   return HWY_DYNAMIC_DISPATCH(count_joined)(blocks, used);
 }

@@ -88,6 +88,9 @@ struct JoinedBlock {
 PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
                        std::size_t position);
 
+// An upper bound of what its levels decode to at a step, those with an exact value apart.
+float largest_decoded(const JoinedBlock& block, float step);
+
 struct JoinTotals {
   std::size_t raw_bits = 0;
   std::size_t tails = 0;

@@ -146,6 +146,16 @@ TEST_P(RateChunkTest, LeavesTheResidual) {
   });
 }
 
+TEST_P(RateChunkTest, BoundsWhatItDecodesTo) {
+  for_each_input([](std::span<const float> values, float step) {
+    float largest = 0;
+    for (const float value : decode(encode(values, step), values.size(), step)) largest = std::max(largest, std::fabs(value));
+    const float bound = decoder().bound(step);
+    EXPECT_GE(bound, largest);
+    EXPECT_EQ(bound == 0, largest == 0);
+  });
+}
+
 TEST_P(RateChunkTest, AddsWithAWeight) {
   for_each_input([](std::span<const float> values, float step) {
     const Bytes code = encode(values, step);

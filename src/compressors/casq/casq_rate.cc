@@ -45,18 +45,43 @@ void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double b
 
 std::size_t CasqRate::room_bytes(const Piece&, std::size_t) const { return std::max(sizeof(ChunkEncoder), sizeof(ChunkDecoder)); }
 
-void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
-                      std::span<std::byte> room) const {
-  if (code.empty()) {
-    if (!add) std::ranges::fill(values, 0.0f);
-    return;
-  }
+namespace {
+
+struct ReadChunk {
+  const ChunkDecoder& decoder;
+  float step;
+};
+// Reads a code that is not empty.
+ReadChunk read_chunk(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) {
   ByteReader reader(code, "a chunk of casq:rate=");
   const float step = casq::step_of(reader.read<StepCode>());
   if (!(step >= kernels::kLeastStep && step <= kernels::kLargestStep))
     throw PayloadError("a chunk of casq:rate= has a step of " + std::to_string(step) + ", which there is not");
   ChunkDecoder& decoder = casq::coder_in<ChunkDecoder>(room);
   decoder.read(reader.take(reader.left()), piece.elements());
+  return {decoder, step};
+}
+
+}  // namespace
+
+bool CasqRate::is_sooner_read_twice() const {
+  constexpr double kMostBits = 2;  // a twelfth of a reduction's time at half a bit, nothing at 2; at 4 it would take longer
+  return rate(Pass::kSecond) <= kMostBits;
+}
+
+float CasqRate::check_varied(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) const {
+  if (code.empty()) return 0;
+  const auto [decoder, step] = read_chunk(code, piece, room);
+  return decoder.bound(step);
+}
+
+void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
+                      std::span<std::byte> room) const {
+  if (code.empty()) {
+    if (!add) std::ranges::fill(values, 0.0f);
+    return;
+  }
+  const auto [decoder, step] = read_chunk(code, piece, room);
   if (add)
     decoder.add(step, weight, values);
   else

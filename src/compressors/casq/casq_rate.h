@@ -55,6 +55,8 @@ class CasqRate : public Compressor, private Codec {
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
   bool has_fixed_length() const override { return false; }
+  bool is_sooner_read_twice() const override;
+  float check_varied(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) const override;
   bool owners_add_values() const override { return true; }
   std::size_t usual_bytes(const Piece& piece, Pass pass) const override;
   void foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const override;

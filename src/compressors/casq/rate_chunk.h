@@ -100,6 +100,9 @@ class ChunkDecoder {
   // Reads and checks the code of n <= kMostChunkElements elements, whoever made it. Throws PayloadError; then there is nothing to use.
   void read(std::span<const std::byte> code, std::size_t n);
 
+  // No value that was read last is larger.
+  float bound(float step) const;
+
   // What was read last, of which out has the n elements: out = weight * value, or out += weight * value.
   void store(float step, float weight, std::span<float> out) const;
   void add(float step, float weight, std::span<float> out) const;
@@ -121,7 +124,7 @@ class ChunkDecoder {
   template <class Decoder>
   void take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values);
   void find_rest(const std::byte* begin, std::span<const std::byte> hidden);
-  void check_tails(std::size_t count, std::span<const std::byte> tails) const;
+  void check_tails(std::size_t count, std::span<const std::byte> tails);
 
   bool exact_;
   std::size_t n_, block_count_;
@@ -132,6 +135,7 @@ class ChunkDecoder {
   std::array<std::uint8_t, kMostPlaneBytes * (1 + kernels::kUnaryPlanes) + 64> planes_;
   std::array<std::byte, most_code_bytes(kMostChunkElements) + kMostStates * sizeof(std::uint16_t) + kReadBeyond> code_;
   std::array<float, kMostChunkElements> exact_values_;
+  float largest_exact_;
   const std::byte* end_;  // of the code, in code_
   const std::byte* raw_;
   const std::byte* tails_;

@@ -43,15 +43,15 @@ void ChunkDecoder::read(std::span<const std::byte> code, std::size_t n) {
   n_ = n;
   block_count_ = kernels::level_blocks(n);
   exact_ = false;
+  used_count_ = 0;
+  largest_exact_ = 0;
   ByteReader reader(code, "a chunk's code");
   const auto kind = reader.read<ChunkKind>();
   const auto rest = code.subspan(1);
   if (code.size() > most_code_bytes(n)) refuse("has " + std::to_string(code.size()) + " bytes, more than its values");
   switch (kind) {
     case ChunkKind::kZeros:
-      reader.expect_end();
-      used_count_ = 0;
-      return;
+      return reader.expect_end();
     case ChunkKind::kExact: return read_exact(rest);
     case ChunkKind::kOneState: return read_levels<1>(rest);
     case ChunkKind::kFourStates: return read_levels<4>(rest);
@@ -64,8 +64,10 @@ void ChunkDecoder::read_exact(std::span<const std::byte> rest) {
   ByteReader reader(rest, "a chunk's code");
   reader.read_into(std::span(exact_values_).first(n_));
   reader.expect_end();
-  if (!std::all_of(exact_values_.begin(), exact_values_.begin() + static_cast<std::ptrdiff_t>(n_), [](float x) { return std::isfinite(x); }))
-    refuse("has a value that is not finite");
+  for (const float value : std::span(exact_values_).first(n_)) {
+    if (!std::isfinite(value)) refuse("has a value that is not finite");
+    largest_exact_ = std::max(largest_exact_, std::fabs(value));
+  }
   exact_ = true;
 }
 
@@ -168,12 +170,21 @@ void ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> 
   check_tails(totals.tails, {tails_, end_});
 }
 
-void ChunkDecoder::check_tails(std::size_t count, std::span<const std::byte> tails) const {
+void ChunkDecoder::check_tails(std::size_t count, std::span<const std::byte> tails) {
   ByteReader reader(tails, "a chunk's tails");
-  for (; count > 0; --count)
-    if (reader.read<std::uint8_t>() == kernels::kExactTail && !std::isfinite(reader.read<float>()))
-      refuse("has a value that is not finite");
+  for (; count > 0; --count) {
+    if (reader.read<std::uint8_t>() != kernels::kExactTail) continue;
+    const float value = std::fabs(reader.read<float>());
+    if (!std::isfinite(value)) refuse("has a value that is not finite");
+    largest_exact_ = std::max(largest_exact_, value);
+  }
   reader.expect_end();
+}
+
+float ChunkDecoder::bound(float step) const {
+  float largest = largest_exact_;
+  for (const std::uint16_t b : used_blocks()) largest = std::max(largest, kernels::largest_decoded(blocks_[b], step));
+  return largest;
 }
 
 void ChunkDecoder::store(float step, float weight, std::span<float> out) const {

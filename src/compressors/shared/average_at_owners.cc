@@ -113,7 +113,7 @@ Exchange average_at_owners(const Codec& codec, Work& work, Context& context) {
     co_return;
   }
   const AtOwner at_owner(shards, own, lefts, received, head, work, context);
-  const EarlyMeans early(codec, at_owner.pieces(), work, context);
+  const EarlyMeans early(!codec.has_fixed_length(), at_owner.pieces(), work, context);
   const bool sure = !early.keeps() && fits(work, readings.largest);  // of sums, which codecs may divide at last
   if (!(sure || at_owner.fit(early))) {
     context.own_mean_lost = true;

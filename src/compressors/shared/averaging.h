@@ -84,13 +84,13 @@ inline bool holds_mean(const Work& work, std::span<const float> mean) {
   return scan.finite && fits(work, static_cast<double>(scan.largest));
 }
 
-// Means that are decoded before the commit point. Codes with a fixed length were checked before, and are decoded past it, unless their bound
+// Means that are decoded before the commit point. Codes that were checked before are decoded past it, unless their bound
 // does not tell whether means can be stored; all others are checked only as they are decoded, and their means are kept.
 class EarlyMeans {
  public:
   // pieces: the message's, in any order.
-  EarlyMeans(const Codec& codec, std::span<const Piece* const> pieces, const Work& work, Context& context)
-      : pieces_(pieces), work_(work), context_(context), keeps_(!codec.has_fixed_length()),
+  EarlyMeans(bool keeps, std::span<const Piece* const> pieces, const Work& work, Context& context)
+      : pieces_(pieces), work_(work), context_(context), keeps_(keeps),
         means_(context.scratch().take<float>(keeps_ ? work.elements : 0)) {}
 
   // Whether all means are finite and can be stored. decode(i, mean, thread) finds that of pieces[i], and returns false if it has none.

@@ -101,7 +101,7 @@ Exchange gather_and_average(const Codec& codec, Work& work, Context& context) {
   for (std::size_t rank = 0; rank < workers; ++rank) std::construct_at(&messages[rank], format, payloads[rank], scratch);
   const Readings readings = read_messages(messages, false, context);
   const Gathered gathered(format, messages, work, context);
-  const EarlyMeans early(codec, pieces, work, context);
+  const EarlyMeans early(!codec.has_fixed_length(), pieces, work, context);
   const bool sure = !early.keeps() && fits(work, readings.largest / static_cast<double>(workers));
   if (!readings.finite || !(sure || gathered.fit(early))) {
     context.any_non_finite = true;

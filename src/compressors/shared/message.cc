@@ -71,12 +71,12 @@ Work with_gradients(const Work& work, std::span<float> values, Context& context)
   return changed;
 }
 
-CommitRooms::CommitRooms(const Work& work, Context& context) {
+CommitRooms::CommitRooms(const Work& work, bool is_cold, Context& context) : past_caches_(is_cold && work.elements >= kPastCaches) {
   bool all_floats = true;
   for (const Piece& piece : work.pieces) all_floats = all_floats && piece.gradient.is_float();
   longest_ = longest_piece(work);
   const std::size_t room = longest_ * context.threads().threads();
-  if (!all_floats) means_ = context.scratch().take<float>(room);
+  if (!all_floats || past_caches_) means_ = context.scratch().take<float>(room);
   if (work.measured && !work.feedback) lefts_ = context.scratch().take<float>(room);
 }
 
@@ -94,7 +94,7 @@ CommitRoom CommitRooms::read(const Work& work, std::size_t i, std::size_t thread
 
 std::span<float> CommitRooms::mean(const Work& work, std::size_t i, std::size_t thread) const {
   const Piece& piece = work.pieces[i];
-  return piece.gradient.is_float() ? piece.gradient.floats() : own(means_, piece, thread);
+  return piece.gradient.is_float() && !past_caches_ ? piece.gradient.floats() : own(means_, piece, thread);
 }
 
 void commit(const Work& work, std::size_t i, const CommitRoom& room, std::span<const float> owed) {

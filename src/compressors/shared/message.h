@@ -35,7 +35,9 @@ struct CommitRoom {
 };
 class CommitRooms {
  public:
-  CommitRooms(const Work& work, Context& context);
+  CommitRooms(const Work& work, Context& context) : CommitRooms(work, false, context) {}
+  // is_cold: what is reduced is in no cache any more, so that much of it is better decoded in one, and written past them from there.
+  CommitRooms(const Work& work, bool is_cold, Context& context);
   // Reads the piece's values into `left`. To be called before its mean is written.
   CommitRoom read(const Work& work, std::size_t piece, std::size_t thread) const;
   // For its mean alone.
@@ -47,6 +49,7 @@ class CommitRooms {
   }
 
   std::size_t longest_ = 0;
+  bool past_caches_;
   std::span<float> lefts_, means_;  // one for each thread
 };
 

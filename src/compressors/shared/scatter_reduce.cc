@@ -125,7 +125,7 @@ void encode_means(const Means& means, const Shards& shards, bool finite, Message
 
 void commit_means(const Shards& shards, const OwnersMessages& sent, const OwnShards& own, const OwnLefts& lefts, const Means& means,
                   const EarlyMeans& early, const Work& work, Context& context) {
-  const CommitRooms rooms(work, context);
+  const CommitRooms rooms(work, !early.keeps() && !shards.codec().has_fixed_length(), context);
   const auto rank = static_cast<std::size_t>(context.rank());
   for_each_piece(work, context, [&](const Piece&, std::size_t place, std::size_t thread) {
     const Piece& piece = *shards.pieces()[place];
@@ -138,8 +138,8 @@ void commit_means(const Shards& shards, const OwnersMessages& sent, const OwnSha
       return commit_added(work, index, mean, owed);
     }
     if (early.keeps()) return commit(work, index, {lefts.of(place), early.kept(piece)}, owed);
-    const CommitRoom room = rooms.read(work, index, thread);
-    if (!room.left.empty()) shards.codec().decode(own.code(place), piece, -1, true, room.left, sent.room(thread));
+    const CommitRoom room = lefts.keeps() ? CommitRoom{lefts.of(place), rooms.mean(work, index, thread)} : rooms.read(work, index, thread);
+    if (!lefts.keeps() && !room.left.empty()) shards.codec().decode(own.code(place), piece, -1, true, room.left, sent.room(thread));
     sent.decode(place, room.mean, thread);
     commit(work, index, room, owed);
   });
@@ -190,9 +190,9 @@ Exchange scatter_reduce(const Codec& codec, Work& work, Context& context) {
   const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, scratch);
   const Readings readings = read_messages(messages, true, context);
   const OwnersMessages sent(shards, messages, context);
-  const EarlyMeans early(codec, shards.pieces(), work, context);
-  // Every piece is of one owner, and so its mean no larger than all owners' bounds together.
-  const bool sure = !early.keeps() && fits(work, readings.largest);
+  const std::optional<double> bound = sent.bound(readings, context);
+  const EarlyMeans early(!bound, shards.pieces(), work, context);
+  const bool sure = bound && fits(work, *bound);
   if (!readings.finite || !(sure || sent.fit(early))) {
     context.any_non_finite = true;
     co_return;

@@ -1,5 +1,7 @@
 #include "compressors/shared/shards.h"
 
+#include <numeric>
+
 #include "kernels/rows.h"
 
 namespace thinwire {
@@ -16,6 +18,17 @@ void OwnShards::average(std::span<const ReceivedMessage> received, std::size_t i
   else
     std::ranges::fill(mean, 0.0f);
   if (is_added(rank_) && counts(rank_)) kernels::add_scaled(mean, values(i), weight);
+}
+
+std::optional<double> OwnersMessages::bound(const Readings& readings, Context& context) const {
+  const Codec& codec = shards_.codec();
+  if (codec.has_fixed_length() || !readings.finite) return readings.largest;  // every piece is of one owner
+  if (!codec.is_sooner_read_twice()) return std::nullopt;
+  const auto largest = context.scratch().take<float>(shards_.pieces().size());
+  context.threads().for_each(largest.size(), shards_.elements(), [&](std::size_t place, std::size_t thread) {
+    largest[place] = used(place) ? codec.check_varied(code(place), *shards_.pieces()[place], rooms_.of(thread)) : 0;
+  });
+  return std::accumulate(largest.begin(), largest.end(), 0.0, [](double all, float one) { return std::max(all, double{one}); });
 }
 
 Exchange send_to_owners(const Shards& shards, const OwnShards& own, std::span<std::span<const std::byte>> payloads,

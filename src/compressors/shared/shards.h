@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -37,6 +38,7 @@ class Shards {
   std::size_t count() const { return begins_.size() - 1; }
   std::span<const Piece* const> pieces() const { return pieces_; }
   std::span<const Piece* const> pieces(std::size_t owner) const { return of_owner(pieces_, owner); }
+  std::uint64_t elements() const { return work_.elements; }
   const MessageFormat& format(std::size_t owner) const { return formats_[owner]; }
 
   // The most that a shard takes. With a fixed length all take as much.
@@ -185,8 +187,10 @@ class OwnersMessages {
   bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
   // and, if it has, values <- weight * what that decodes to, or with `add` values <- values + that.
   void decode(std::size_t place, std::span<float> values, std::size_t thread, float weight = 1, bool add = false) const {
-    shards_.codec().decode(message(place).code(shards_.place_at_owner(place)), *shards_.pieces()[place], weight, add, values, rooms_.of(thread));
+    shards_.codec().decode(code(place), *shards_.pieces()[place], weight, add, values, rooms_.of(thread));
   }
+  // An upper bound of all of it, if codes were checked as messages were read, or are now; nothing if they are better checked as they are decoded.
+  std::optional<double> bound(const Readings& readings, Context& context) const;
   // A thread's, between its decodings here.
   std::span<std::byte> room(std::size_t thread) const { return rooms_.of(thread); }
   // Whether all of it can be stored.
@@ -200,6 +204,7 @@ class OwnersMessages {
 
  private:
   const ReceivedMessage& message(std::size_t place) const { return messages_[shards_.pieces()[place]->owner]; }
+  std::span<const std::byte> code(std::size_t place) const { return message(place).code(shards_.place_at_owner(place)); }
 
   const Shards& shards_;
   std::span<const ReceivedMessage> messages_;

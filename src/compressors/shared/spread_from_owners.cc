@@ -29,15 +29,17 @@ MessageToSend encode_own_pieces(const Shards& shards, const Work& work, const Ow
 
 void commit_all(const Shards& shards, const OwnersMessages& sent, const OwnLefts& lefts, const EarlyMeans& early, const Work& work,
                 Context& context) {
-  const CommitRooms rooms(work, context);
+  const CommitRooms rooms(work, !early.keeps() && !shards.codec().has_fixed_length(), context);
   for_each_piece(work, context, [&](const Piece&, std::size_t place, std::size_t thread) {
     const Piece& piece = *shards.pieces()[place];
     const std::size_t index = shards.index(place);
     if (!sent.used(place)) return skip_measured(work, index);
     const bool is_own = piece.owner == static_cast<std::uint32_t>(context.rank());
-    if (early.keeps()) return commit(work, index, {is_own ? lefts.of(shards.place_at_owner(place)) : std::span<float>(), early.kept(piece)});
-    const CommitRoom room = is_own ? rooms.read(work, index, thread) : CommitRoom{{}, rooms.mean(work, index, thread)};
-    if (!room.left.empty()) sent.decode(place, room.left, thread, -1, true);
+    const auto left = is_own && lefts.keeps() ? lefts.of(shards.place_at_owner(place)) : std::span<float>();
+    if (early.keeps()) return commit(work, index, {left, early.kept(piece)});
+    const bool is_read = is_own && !lefts.keeps();
+    const CommitRoom room = is_read ? rooms.read(work, index, thread) : CommitRoom{left, rooms.mean(work, index, thread)};
+    if (is_read && !room.left.empty()) sent.decode(place, room.left, thread, -1, true);
     sent.decode(place, room.mean, thread);
     commit(work, index, room);
   });
@@ -57,8 +59,9 @@ Exchange spread_from_owners(const Codec& codec, Work& work, Context& context) {
   const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, context.scratch());
   const Readings readings = read_messages(messages, true, context);
   const OwnersMessages sent(shards, messages, context);
-  const EarlyMeans early(codec, shards.pieces(), work, context);
-  const bool sure = !early.keeps() && fits(work, readings.largest);  // of all owners' bounds together
+  const std::optional<double> bound = sent.bound(readings, context);
+  const EarlyMeans early(!bound, shards.pieces(), work, context);
+  const bool sure = bound && fits(work, *bound);
   if (!readings.finite || !(sure || sent.fit(early))) {
     context.any_non_finite = true;
     co_return;
