@@ -68,11 +68,11 @@ class Codec {
   virtual bool encode(const Encoding& encoding, Context& context) const = 0;
 
   // With a fixed length: an upper bound of the magnitudes that a code decodes to. Throws PayloadError if decode() could not decode it to
-  // finite values. Other codes are checked as they are decoded, so that they need not be read twice;
+  // finite values.
   virtual float check(std::span<const std::byte> /*code*/, const Piece& /*piece*/) const { return 0; }
-  // unless they are so short that to check them, and to decode them later, is sooner done than to decode them and keep what that is until then:
+  // Codes without a fixed length are checked as they are decoded, before a bucket's commit point, and what they decode to is kept until then. Unless
+  // they are so short that it is sooner done to check them, by check_varied(), and to decode them past it.
   virtual bool is_sooner_read_twice() const { return false; }
-  // then this is check().
   virtual float check_varied(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*room*/) const { return 0; }
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
