@@ -11,7 +11,8 @@ Quantizers follow at the bits that they really send. The first table is of refre
 PowerSGD: errors without feedback, and with it |sum of g - sum of g'|^2 in the end, in energies of one gradient: what still
 waits. The last table has everything that rounds to a scale which all workers share, or to half floats, and so adds up in
 all-reduce: beside each of them gradiveq:rate=R at no more bits. A table of what is gathered has casq:rate=R of the entries, and of the
-coefficients of all components, with the bits that their basis takes, spread over 400 steps.
+coefficients of all components, with the bits that their basis takes, spread over 400 steps; and of what NumPy has rotated, along
+input channels, and along output channels too.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ EVERY += [f"ratio={ratio}/qsgd:bits={bits},reduce=sum" for bits in (4, 6) for ra
 ADDED_UP = [f"qsgd:bits={bits},norm={norm},reduce=sum" for norm in ("max", "l2") for bits in range(2, 9)] + ["bf16", "fp16"]
 CODED_RATES = (0.125, 0.25, 0.5, 1, 2)
 CODED = ("filter", "in", "kernel")  # with casq:rate=R behind all components
+ROTATED = {"in, NumPy": ("in",), "both sides": ("in", "out")}  # the same behind rotations that gradiveq does not have, or has otherwise
 STAGED = [f"gradiveq:ratio={ratio},{{cycle}}/{stage}"
           for ratio in RATIOS for stage in ("qsgd:bits=4,reduce=sum", "qsgd:bits=6,reduce=sum", "bf16", "none")]  # fmt: skip
 
@@ -81,6 +83,17 @@ def slices_of(gradient: np.ndarray, axis: str) -> np.ndarray:
     if axis == "square":
         return gradient.reshape(64, 64, 3, 3).transpose(0, 2, 1, 3).reshape(-1, 192)
     return gradient.reshape(-1, AXES[axis])
+
+
+def rotated(gradients: np.ndarray, learn: int, axes: tuple[str, ...]) -> np.ndarray:
+    """Gradients (steps, workers, entries) along the principal directions of the first steps' means, of channels on one side or both."""
+    means = gradients[:learn].astype(np.float64).mean(1)
+    turned = gradients.reshape(*gradients.shape[:2], 64, 64, 9).astype(np.float64)
+    for axis in axes:
+        learnt = np.concatenate([slices_of(mean, axis) for mean in means])
+        basis = np.linalg.eigh(np.cov(learnt.T, bias=True))[1]
+        turned = np.einsum("swoik,ij->swojk" if axis == "in" else "swoik,oj->swjik", turned, basis, optimize=True)
+    return turned.reshape(gradients.shape).astype(np.float32)
 
 
 def pca_error(means: np.ndarray, learn: int, axis: str, ratio: float, random: bool = False) -> float:
@@ -190,21 +203,21 @@ def equal_bits_rows(recording: Recording, cycle: str) -> list[dict]:
     return rows
 
 
-def coded_rows(recording: Recording, cycle: str) -> list[dict]:
+def coded_rows(recording: Recording, cycle: str, turned: dict[str, Recording]) -> list[dict]:
     rows = []
     for rate in CODED_RATES:
         specs = {"entries": f"casq:rate={rate},feedback=off", "rate=": f"gradiveq:rate={rate},{cycle}"}
         specs |= {axis: f"gradiveq:ratio=1,axis={axis},{cycle}/casq:rate={rate},feedback=off" for axis in CODED}
         figures = {name: recording.figures(spec) for name, spec in specs.items()}
+        figures |= {name: other.figures(specs["entries"]) for name, other in turned.items()}
         rows.append({"rate": rate, "bits": {name: bits for name, (bits, _) in figures.items()},
                      "errors": {name: error for name, (_, error) in figures.items()}})  # fmt: skip
     return rows
 
 
-def basis_bits(axis: str, uses: int) -> float:
-    """Bits an entry and step of a basis of all components, U, mu and deviations, that serves so many steps."""
-    entries = AXES[axis]
-    return 32 * (entries * entries + 2 * entries) / (64 * 576 * uses)
+def basis_bits(axes: tuple[str, ...], uses: int) -> float:
+    """Bits an entry and step of bases of all components, U, mu and deviations, that serve so many steps."""
+    return sum(32 * (entries * entries + 2 * entries) / (64 * 576 * uses) for entries in (AXES[axis] for axis in axes))
 
 
 def main() -> None:
@@ -231,7 +244,12 @@ def main() -> None:
         every = every_rows(recording)
         rows, equal_bits, coded = [], [], []
         if not arguments.every:
-            rows, equal_bits, coded = (of(recording, cycle) for of in (rows_of, equal_bits_rows, coded_rows))
+            rows, equal_bits = (of(recording, cycle) for of in (rows_of, equal_bits_rows))
+            turned = {}
+            for name, axes in ROTATED.items():
+                (place := Path(folder) / name).mkdir()
+                turned[name] = Recording(rotated(gradients[:steps], learn, axes), layout, learn, str(place))
+            coded = coded_rows(recording, cycle, turned)
     if arguments.json:
         print(json.dumps({"learn": learn, "use": arguments.use, "workers": gradients.shape[1], "every": every, "rows": rows,
                           "equal_bits": equal_bits, "coded": coded}))  # fmt: skip
@@ -252,7 +270,8 @@ def main() -> None:
     print(f"\n{'casq:rate=':>19} " + "".join(f"{name:>12}" for name in names))
     for row in coded:
         print(f"{row['rate']:>19} " + "".join(f"{row['errors'][name]:>12.3g}" for name in names))
-    print(f"{'bits of the basis':>19} " + "".join(f"{basis_bits(name, 400) if name in AXES else 0:>12.3f}" for name in names))
+    bases = {name: ROTATED.get(name, (name,) if name in AXES else ()) for name in names}
+    print(f"{'bits of the basis':>19} " + "".join(f"{basis_bits(axes, 400):>12.3f}" for axes in bases.values()))
 
 
 if __name__ == "__main__":
