@@ -15,11 +15,11 @@
 namespace thinwire {
 namespace {
 
-constexpr std::size_t kManyStatesFrom = 1024;  // bytes that are coded; four below
+constexpr std::size_t kStates = 4;  // there is nothing for states to hide, so that each costs some three bytes
 constexpr std::array<std::uint16_t, kMostStates> kNothingHidden{};
 // What is read or written beyond frequencies and words, of which each number takes 25 bits at most.
 constexpr std::size_t kMostFrequencyBytes = 256 * 25 / 8 + 16;
-static_assert(kFrequencyCodeReadsBeyond >= kReadBeyond + most_state_bytes(kMostStates) + kMostFrequencyBytes);
+static_assert(kFrequencyCodeReadsBeyond >= kReadBeyond + most_state_bytes(kStates) + kMostFrequencyBytes);
 
 [[noreturn]] void refuse(const std::string& why) { throw PayloadError("a chunk of numbers that are coded " + why); }
 
@@ -118,7 +118,6 @@ std::size_t read_frequencies(const std::byte* bytes, std::span<std::uint32_t> fr
 }
 
 // Words of `joined`, of which `escaped` were taken out, at the end of `words`, and the states before them. Returns both; nothing if they are longer than `to`.
-template <std::size_t kStates>
 std::size_t write_words(const CodingTable& table, std::span<const std::uint8_t> joined, std::span<const std::uint8_t> escaped, std::span<std::uint16_t> words,
                         std::span<std::byte> to) {
   std::uint16_t* const end = words.data() + words.size();
@@ -136,7 +135,6 @@ std::size_t write_words(const CodingTable& table, std::span<const std::uint8_t> 
 }
 
 // False unless the words end at `end`.
-template <std::size_t kStates>
 bool read_words(const CodingTable& table, const std::byte* from, const std::byte* end, std::span<std::uint8_t> joined) {
   std::array<std::uint32_t, kStates> states;
   const std::byte* const words = from + read_states(from, states);
@@ -168,8 +166,7 @@ std::size_t write_frequency_code(std::span<const std::uint8_t> given, int bits, 
   const auto sent = std::span(head).first(write_frequencies(std::span(frequencies).first(std::size_t{1} << bits), head.data()));
   if (sent.size() >= to.size()) return 0;
   std::ranges::copy(sent, to.begin());
-  const auto write = bytes.count < kManyStatesFrom ? write_words<4> : write_words<kMostStates>;
-  const std::size_t written = write(table, joined, escaped.first(escapes), words, to.subspan(sent.size()));
+  const std::size_t written = write_words(table, joined, escaped.first(escapes), words, to.subspan(sent.size()));
   return written == 0 ? 0 : sent.size() + written;
 }
 
@@ -179,8 +176,7 @@ void read_frequency_code(const std::byte* code, std::size_t length, int bits, st
   Frequencies frequencies{};
   const std::size_t head = read_frequencies(code, std::span(frequencies).first(std::size_t{1} << bits));
   if (head > length) refuse("ends within its head");
-  const auto read = bytes.count < kManyStatesFrom ? read_words<4> : read_words<kMostStates>;
-  if (!read(table_of_bytes(frequencies, bytes), code + head, code + length, joined)) refuse("does not end with its words");
+  if (!read_words(table_of_bytes(frequencies, bytes), code + head, code + length, joined)) refuse("does not end with its words");
   bytes.split(joined, with_filling.data());
   std::ranges::copy(with_filling.first(numbers.size()), numbers.begin());
 }

@@ -3,7 +3,7 @@
 // Of up to 4 bits several are coded at once, as a byte whose frequency is the product of theirs.
 //
 // A code: frequencies of 2^bits numbers, f of 4096, as Elias's gamma code of f + 1 (its exponent in unary, a 1, its lower bits; least significant
-// bit first), up to a whole byte; the states of a range coder, four, or 32 from 1,024 bytes on, and its words to the end. With g numbers to a byte, 4 of 1 and 2 bits, 2 of
+// bit first), up to a whole byte; four states of a range coder, and its words to the end. With g numbers to a byte, 4 of 1 and 2 bits, 2 of
 // 3 and 4 bits, 1 of more, the i-th byte of ceil(n/g) has the numbers i, i + ceil(n/g), ..., the first one lowest; what lies beyond n is any.
 // A decoder that ends with other states than it should has still read numbers; one that ends elsewhere in the words refuses.
 #pragma once
