@@ -80,7 +80,7 @@ TEST_P(RangeCodingTest, PutsAsDivisionsDoAndTakesItBack) {
     for (std::uint32_t& state : first) state = kLeastState + static_cast<std::uint32_t>(random()) % (kLeastState << (random() % 16));
     RangeStates plain = first, states = first;
     Words expected, words(5000);
-    std::uint16_t* const end = words.data() + words.size();
+    std::uint16_t* const end = words.data() + words.size() - kRangeReadsBeyond / sizeof(std::uint16_t);
     std::uint16_t* next = end;
     for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
       for (std::size_t i = run->values.size(); i-- > 0;) put_plainly(run->frequencies, plain[i % kRangeLanes], expected, run->values[i]);
@@ -113,9 +113,9 @@ TEST_P(RangeCodingTest, OneStateIsPutAndTakenAsLanesAre) {
   lanes.fill(1U << 16);
   states = lanes;
   Words words(2000), others(2000);
-  std::uint16_t* const end = words.data() + words.size();
+  std::uint16_t* const end = words.data() + words.size() - kRangeReadsBeyond / sizeof(std::uint16_t);
   std::uint16_t* const front = range_put_run(table, lanes, end, std::span(longer).first(values.size()));
-  std::uint16_t* const other_end = others.data() + others.size();
+  std::uint16_t* const other_end = others.data() + others.size() - kRangeReadsBeyond / sizeof(std::uint16_t);
   std::uint16_t* next = other_end;
   for (std::size_t i = values.size(); i-- > 0;) range_put(table, states[i % kRangeLanes], next, values[i]);
   EXPECT_EQ(states, lanes);
