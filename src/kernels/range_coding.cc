@@ -34,6 +34,7 @@ constexpr hn::RebindToSigned<Tag<std::uint32_t>> kPlace{};
 constexpr hn::Rebind<std::uint16_t, Tag<std::uint32_t>> kWord{};
 constexpr hn::Repartition<std::uint8_t, hn::Rebind<std::uint16_t, Tag<std::uint32_t>>> kWordBytes{};
 constexpr hn::Rebind<std::uint8_t, Tag<std::uint32_t>> kValue{};
+constexpr hn::RepartitionToWide<Tag<std::uint32_t>> kWide{};
 constexpr std::size_t kStateWidth = kWidth<std::uint32_t>, kStateVectors = kRangeLanes / kStateWidth;
 using States = Vector<std::uint32_t>;
 using StateMask = hn::Mask<Tag<std::uint32_t>>;
@@ -92,7 +93,6 @@ HWY_INLINE States words_at(const std::byte* next, StateMask mask, unsigned bits)
 
 // The upper halves of products.
 HWY_INLINE States high_products(States a, States b) {
-  constexpr hn::RepartitionToWide<Tag<std::uint32_t>> kWide{};
   const auto odd = [](States v) HWY_ATTR { return hn::BitCast(kState, hn::ShiftRight<32>(hn::BitCast(kWide, v))); };
   return hn::OddEven(hn::BitCast(kState, hn::MulEven(odd(a), odd(b))), hn::BitCast(kState, hn::ShiftRight<32>(hn::MulEven(a, b))));
 }
