@@ -37,9 +37,10 @@ void CasqRate::foresee(std::span<const Piece* const> pieces, Pass pass, double b
   const auto longest = static_cast<std::uint32_t>(std::min(bytes, double{casq::kMostLongest}));
   for (const Piece* piece : pieces) {
     ChunkRecord& record = memory_of(*piece).record(*piece, pass);
+    const casq::RatePlan& plan = memory_of(*piece).plan(pass);
     record.longest = longest;
-    const float aimed = memory_of(*piece).plan(pass).aimed;
-    record.aimed = aimed > 0 ? aimed : static_cast<float>(rate(pass));
+    record.owed = plan.owed;
+    record.aimed = plan.aimed > 0 ? plan.aimed : static_cast<float>(rate(pass));
   }
 }
 

@@ -23,11 +23,10 @@ constexpr float kFinest = 0x1p-8F;  // then, as a multiple of the planned step
 // A message is sampled by runs of each piece, at least two of a chunk of 32,768: of so many values in a parameter's first step, and later of as many as take so many bits.
 constexpr std::size_t kFirstSample = 131072, kLeastRuns = 2, kMostRuns = 16;
 constexpr double kSampleBits = 16384;
-// Where bits move from one message to another, none grows faster a step: what is beyond its foreseen length takes another round.
-constexpr double kMostGrowth = 1.25;
-// Other messages that are too long are made to fit: those not meant to be so much longer than foreseen. Steps of some pieces become larger, at
-// most twice as large a time, so that somewhat more goes than is too much; and more at the next time, if that was not enough.
-constexpr double kMeant = 1.125, kMostLarger = 2, kShortened = 1.25, kMostMore = 4, kFewBytes = 8;
+// Messages that are too long are made to fit. Where bits move from one message to another, so that it is meant to be more than a quarter longer than
+// foreseen, it grows by a fifth a step, in another round. Steps of some pieces become larger, at most twice as large a time, so that somewhat
+// more goes than is too much; and more at the next time, if that was not enough.
+constexpr double kMeant = 1.25, kMostGrowth = 1.2, kMostLarger = 2, kShortened = 1.25, kMostMore = 4, kFewBytes = 8;
 constexpr int kMostFits = 3;
 // How much of what the last sample was wrong by is allowed for at once: most of it is chance.
 constexpr double kCorrected = 0.25;
@@ -264,10 +263,11 @@ class CasqRate::MessageEncoder {
         foretold += foretold_[i] / 8;
       }
     const auto usual = static_cast<double>(message.usual);
-    if (taken <= usual || foretold > kMeant * usual) return;
+    const double most = foretold > kMeant * usual ? kMostGrowth * usual : usual;
+    if (taken <= most) return;
     if (fitting.beyond > 0) fitting.more *= std::clamp(fitting.beyond / std::max(fitting.taken - taken, 1.0), 1.0, kMostMore);
     fitting.taken = taken;
-    fitting.beyond = taken - usual;
+    fitting.beyond = taken - most;
     for (double beyond = fitting.more * fitting.beyond + kFewBytes; beyond > 0;) {
       const auto longest = longest_of(message, are_stiff, steps);
       if (longest == message.end) return;

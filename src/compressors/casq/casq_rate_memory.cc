@@ -11,11 +11,14 @@
 namespace thinwire::casq {
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 // Codes of the longest message are to be so much shorter than what messages are foreseen to take: what is longer costs a round.
 constexpr double kMargin = 1.0 / 64;
 constexpr double kLeastAim = 0.25;   // of the rate
 constexpr double kCorrected = 0.25;  // of what the longest of one step was too long by
+// Of what earlier steps have sent beyond the rate a step saves half, but no more than a twelfth of the rate; what is more than that part of
+// the rate is forgotten, since it was a change of gradients.
+constexpr double kSaved = 0.5, kMostSaved = 1.0 / 12, kMostOwed = 0.3;
 constexpr double kMostStride = 8;    // octaves of the step that bits are foretold over
 constexpr double kNearEnough = 0.01;
 constexpr int kMostTrials = 8;
@@ -37,29 +40,42 @@ double scale_of(std::span<const ChunkRecord> chunks, double weight) {
 CasqRateMemory& rate_memory(CompressorMemory* memory) { return static_cast<CasqRateMemory&>(*memory); }
 
 // What all workers know alike of a step's messages, in bits.
-struct Messages {
-  double at_rate = 0, aimed = 0, longest = 0;
-  bool are_known() const { return longest > 0; }
-  // How much longer messages may be than the longest were, to take the rate.
-  double usual() const { return are_known() ? at_rate / longest : 0; }
-  // Bits an entry to aim at. The longest message is longer than that; it is to fit.
-  double aim(double rate) const {
-    if (!are_known()) return rate;
-    return rate * std::clamp(aimed / at_rate * std::pow((1 - kMargin) * at_rate / longest, kCorrected), kLeastAim, 1.0);
+class Messages {
+ public:
+  explicit Messages(double rate) : rate_(rate) {}
+  void add(const ChunkRecord& chunk, double elements) {
+    at_rate_ += rate_ * elements;
+    aimed_ += double{chunk.aimed} * elements;
+    owed_ += double{chunk.owed} * elements;
+    longest_ += 8.0 * chunk.longest * elements / double{kChunkElements};
   }
+
+  // Bits an entry that are owed after them.
+  double owed() const { return are_known() ? std::clamp((owed_ + longest_) / at_rate_ - 1, 0.0, kMostOwed) * rate_ : 0; }
+  // The part of the rate that the next ones are to take.
+  double due() const { return part_due(owed() / rate_); }
+  // How much longer they may be than the longest were, to take that; 0: nothing is known.
+  double usual() const { return are_known() ? due() * at_rate_ / longest_ : 0; }
+  // Bits an entry to aim at where nothing is owed. The longest message is longer than that; it is to fit.
+  double aim() const {
+    if (!are_known()) return rate_;
+    const double fitting = (1 - kMargin) * part_due(owed_ / at_rate_) * at_rate_ / longest_;
+    return rate_ * std::clamp(aimed_ / at_rate_ * std::pow(fitting, kCorrected), kLeastAim, 1.0);
+  }
+
+ private:
+  bool are_known() const { return longest_ > 0; }
+  static double part_due(double owed) { return 1 - std::min(kSaved * owed, kMostSaved); }
+
+  double rate_, at_rate_ = 0, aimed_ = 0, owed_ = 0, longest_ = 0;
 };
 
 Messages messages_of(std::span<CompressorMemory* const> memories, Pass pass, double rate) {
-  Messages all;
+  Messages all(rate);
   for (CompressorMemory* memory : memories) {
     const auto chunks = rate_memory(memory).committed(pass);
-    for (std::size_t c = 0; c < chunks.size(); ++c) {
-      if (chunks[c].longest == 0) continue;
-      const auto elements = static_cast<double>(rate_memory(memory).grid().length(c));
-      all.at_rate += rate * elements;
-      all.aimed += double{chunks[c].aimed} * elements;
-      all.longest += 8.0 * chunks[c].longest * elements / double{kChunkElements};
-    }
+    for (std::size_t c = 0; c < chunks.size(); ++c)
+      if (chunks[c].longest > 0) all.add(chunks[c], static_cast<double>(rate_memory(memory).grid().length(c)));
   }
   return all;
 }
@@ -117,11 +133,11 @@ class Taken {
 void plan_pass(std::span<CompressorMemory* const> memories, Pass pass, double rate, double weight) {
   const Taken taken(memories, pass, weight);
   const Messages messages = messages_of(memories, pass, rate);
-  const double aim = messages.aim(rate), wanted = aim * taken.elements();
+  const double aim = messages.aim(), wanted = messages.due() * aim * taken.elements();
   const double step = taken.tells() ? taken.step_for(wanted) : 0;
   for (CompressorMemory* memory : memories) {
     RatePlan& plan = rate_memory(memory).plan(pass);
-    plan = {.aimed = static_cast<float>(aim), .usual = messages.usual()};
+    plan = {.aimed = static_cast<float>(aim), .owed = static_cast<float>(messages.owed()), .usual = messages.usual()};
     if (!taken.tells()) continue;
     const double own = step * scale_of(rate_memory(memory).committed(pass), weight);
     plan.step = static_cast<float>(std::clamp(own, double{kernels::kLeastStep}, double{kernels::kLargestStep}));
@@ -136,7 +152,8 @@ bool is_legal(const ChunkRecord& chunk) {
   constexpr double kMostBits = 8.0 * 8 * kChunkElements, kMostRate = 8;
   return step && (chunk.step == 0 || chunk.elements > 0) && is_figure(chunk.elements, kChunkElements) && is_figure(chunk.code_bits, kMostBits) &&
          chunk.correction > 0 && is_figure(chunk.correction, kMostCorrection) && chunk.slope > 0 && is_figure(chunk.slope, kMostSlope) &&
-         is_figure(chunk.mean_square, 3.5e38) && is_figure(chunk.aimed, kMostRate) && chunk.longest <= kMostLongest && chunk.age <= 1;
+         is_figure(chunk.mean_square, 3.5e38) && is_figure(chunk.aimed, kMostRate) && is_figure(chunk.owed, kMostRate) &&
+         chunk.longest <= kMostLongest && chunk.age <= 1;
 }
 
 }  // namespace

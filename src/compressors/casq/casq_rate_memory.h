@@ -26,7 +26,8 @@ struct ChunkRecord {
   float correction = 1;        // what its messages took in the last steps, as multiples of what samples told
   float slope = 1;             // bits are as step^-slope, near it
   float mean_square = 0;       // of its entries
-  float aimed = 0;             // bits an entry that messages aimed at: the same on every worker, as is
+  float aimed = 0;             // bits an entry that messages aimed at: the same on every worker, as are
+  float owed = 0;              // bits an entry that earlier steps had sent beyond the rate, and
   std::uint32_t longest = 0;   // bytes sent for kChunkElements entries, as all messages are as long as the longest; 0: not yet
   std::uint32_t age = 0;       // 0: encoded in the last step that its parameter took part in
 };
@@ -35,7 +36,8 @@ struct ChunkRecord {
 struct RatePlan {
   float step = 0;     // to encode with; 0: nothing is known yet
   float slope = 1;    // bits are as step^-slope, near it
-  float aimed = 0;    // bits an entry that messages aim at: the same on every worker; 0: the rate
+  float aimed = 0;    // bits an entry that messages aim at if nothing is owed: the same on every worker; 0: the rate
+  float owed = 0;     // bits an entry that earlier steps have sent beyond the rate: the same on every worker
   double share = 1;   // of what is foretold at that step, to take no more than the rate in all
   double usual = 0;   // messages will be so many times as long as the longest were: the same on every worker; 0: nothing is known
 };
