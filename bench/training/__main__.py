@@ -25,6 +25,8 @@ compressors:
   random:ratio=R      random projections with error feedback, R entries to each coefficient
   casq:bits=2, ...    whatever thinwire serves (`build/thinwire compressors` lists it);
                       thinwire:bf16 is thinwire's, where bf16 is PyTorch's
+  momentum:casq:rate=0.1
+                      with momentum correction: what is compressed is every worker's own momentum
   s2+none             s2 for embeddings, none for all else
   local:every=30/casq:bits=2
                       no DDP, but workers that average every 30 steps (docs/local_steps.md)

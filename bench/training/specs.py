@@ -8,6 +8,7 @@
                       "thinwire:bf16" is thinwire's bf16, where "bf16" is PyTorch's, and
                       "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
+    momentum:SPEC     thinwire's SPEC of every worker's own momentum, which the optimizer has no more (momentum correction)
     hosts:SPEC        thinwire's SPEC on two levels, where workers share hosts: hosts="auto"
     fsdp/SPEC         no DDP but FSDP2, every worker with a shard: fsdp/plain as it is, else gradients by thinwire's SPEC;
                       fsdp:gathers=G/SPEC gathers parameters by G
@@ -29,6 +30,7 @@ _POWERSGD_RANK = 4
 _RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
 _HOSTS = "hosts:"
+_CORRECTED = "momentum:"
 _LOCAL = re.compile(r"local:([^/]*)/(.*)")
 _SHARDED = re.compile(r"fsdp(?::gathers=([^/]*))?/(.*)")
 _WITH_MOMENTUM = ("dgc", "signum")
@@ -88,14 +90,19 @@ def sharded_gathers(spec: str) -> str | None:
     return match and (match[1] or "plain")
 
 
+def corrects_momentum(spec: str) -> bool:
+    """Whether every worker accumulates its own momentum before compression."""
+    return spec.startswith(_CORRECTED)
+
+
 def on_two_levels(spec: str) -> bool:
-    return spec.startswith(_HOSTS)
+    return spec.removeprefix(_CORRECTED).startswith(_HOSTS)
 
 
 def thinwire_specs(spec: str) -> tuple[str | None, str]:
     """Of embeddings, where they have one of their own, and of all else."""
     inner = _LOCAL.fullmatch(spec) or _SHARDED.fullmatch(spec)
-    first, joined, rest = (inner[2] if inner else spec).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
+    first, joined, rest = (inner[2] if inner else spec).removeprefix(_CORRECTED).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
     return (first, rest) if joined else (None, first)
 
 

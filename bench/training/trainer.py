@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bench.training import specs
+from bench.training import corrected_momentum, specs
 from bench.training.data import Order
 from bench.training.muon import MuonBeside
 from bench.training.replica import Replica
@@ -62,6 +62,10 @@ class Trainer(ABC):
         if muon is not None:
             return MuonBeside(parameters, self.hidden_matrices(replica.module), muon, self.optimizer)
         optimizer = self.optimizer(parameters)
+        if specs.corrects_momentum(replica.spec):
+            if not isinstance(optimizer, torch.optim.SGD):
+                raise ValueError(f"{replica.spec!r}: momentum: is for tasks that SGD trains, which is images")
+            corrected_momentum.take_from(optimizer)
         for group in optimizer.param_groups if specs.has_momentum(replica.spec) else ():
             group |= {"momentum": 0, "nesterov": False} if "momentum" in group else {}
         for group in optimizer.param_groups if specs.sharded_gathers(replica.spec) is not None else ():
