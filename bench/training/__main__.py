@@ -27,6 +27,8 @@ compressors:
                       thinwire:bf16 is thinwire's, where bf16 is PyTorch's
   momentum:casq:rate=0.1
                       with momentum correction: what is compressed is every worker's own momentum
+  warm-up:47/casq:rate=0.1
+                      casq:rate=1 in the first 47 steps
   s2+none             s2 for embeddings, none for all else
   local:every=30/casq:bits=2
                       no DDP, but workers that average every 30 steps (docs/local_steps.md)

@@ -18,6 +18,7 @@ from bench.training import random_projection, specs
 
 _POWERSGD_FIRST_STEP = 10  # PyTorch advises to sum the first gradients, which vary most, plainly
 _ONE_BUCKET_MB = 1000
+_WARM_UP = "casq:rate=1"
 
 
 def _bf16(group, bucket):  # bare, since DDP reads annotations and takes no strings
@@ -64,6 +65,7 @@ class Replica:
         self._averager = None  # thinwire's
         self._seed, self._timeout = seed, timeout
         self._local = specs.local_options(spec)
+        self._group, self._lanes, self._steps = group, lanes, 0
         self.module = self.model = model
         if self._local is not None:
             return
@@ -104,9 +106,12 @@ class Replica:
             self._random = random_projection.RandomProjection(group, ratio, self._seed)
             self.model.register_comm_hook(self._random, random_projection.hook)
         elif self.spec != "plain":
-            import thinwire.torch
-            hosts = "auto" if specs.on_two_levels(self.spec) else "flat"
-            self._averager = thinwire.torch.attach(self.model, **self._thinwire_options(), lanes=lanes, hosts=hosts)
+            self._attach(**({"compressor": _WARM_UP, "rules": None} if specs.warm_up_steps(self.spec) else {}))
+
+    def _attach(self, **options) -> None:
+        import thinwire.torch
+        hosts = "auto" if specs.on_two_levels(self.spec) else "flat"
+        self._averager = thinwire.torch.attach(self.model, **self._thinwire_options() | options, lanes=self._lanes, hosts=hosts)
 
     def begin(self, optimizer: torch.optim.Optimizer) -> None:
         """Before the first step of the optimizer of the model."""
@@ -123,6 +128,10 @@ class Replica:
         """After every step of the optimizer."""
         if self._local is not None:
             self._averager.step()
+        self._steps += 1
+        if self._steps == specs.warm_up_steps(self.spec):  # what its residuals hold, little of a step, is lost
+            self._averager.close()
+            self._attach()
 
     def tested(self) -> AbstractContextManager[None]:
         """Within it the module's parameters are the same on all workers."""
@@ -152,7 +161,7 @@ class Replica:
         """Steps before the compressor is at its normal work."""
         if self._powersgd:
             return self._powersgd_first_step + 2
-        return 50 if specs.is_auto(self.spec) else 3
+        return 50 if specs.is_auto(self.spec) else specs.warm_up_steps(self.spec) + 3
 
     @property
     def lanes(self) -> int | None:

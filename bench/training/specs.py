@@ -9,6 +9,7 @@
                       "thinwire:powersgd:rank=2" thinwire's PowerSGD;
                       "s2+none" is s2 for embeddings and none for all else
     momentum:SPEC     thinwire's SPEC of every worker's own momentum, which the optimizer has no more (momentum correction)
+    warm-up:N/SPEC    casq:rate=1 in the first N steps, then thinwire's SPEC; of that also with momentum:
     hosts:SPEC        thinwire's SPEC on two levels, where workers share hosts: hosts="auto"
     fsdp/SPEC         no DDP but FSDP2, every worker with a shard: fsdp/plain as it is, else gradients by thinwire's SPEC;
                       fsdp:gathers=G/SPEC gathers parameters by G
@@ -31,6 +32,7 @@ _RANDOM = re.compile(r"random:ratio=(\d+(?:\.\d+)?)")
 _THINWIRE = "thinwire:"
 _HOSTS = "hosts:"
 _CORRECTED = "momentum:"
+_WARMED_UP = re.compile(r"warm-up:([1-9]\d*)/(.*)")
 _LOCAL = re.compile(r"local:([^/]*)/(.*)")
 _SHARDED = re.compile(r"fsdp(?::gathers=([^/]*))?/(.*)")
 _WITH_MOMENTUM = ("dgc", "signum")
@@ -92,16 +94,27 @@ def sharded_gathers(spec: str) -> str | None:
 
 def corrects_momentum(spec: str) -> bool:
     """Whether every worker accumulates its own momentum before compression."""
-    return spec.startswith(_CORRECTED)
+    return after_warm_up(spec).startswith(_CORRECTED)
+
+
+def warm_up_steps(spec: str) -> int:
+    """The first steps, which have another compressor than the others."""
+    match = _WARMED_UP.fullmatch(spec)
+    return int(match[1]) if match else 0
+
+
+def after_warm_up(spec: str) -> str:
+    match = _WARMED_UP.fullmatch(spec)
+    return match[2] if match else spec
 
 
 def on_two_levels(spec: str) -> bool:
-    return spec.removeprefix(_CORRECTED).startswith(_HOSTS)
+    return after_warm_up(spec).removeprefix(_CORRECTED).startswith(_HOSTS)
 
 
 def thinwire_specs(spec: str) -> tuple[str | None, str]:
     """Of embeddings, where they have one of their own, and of all else."""
-    inner = _LOCAL.fullmatch(spec) or _SHARDED.fullmatch(spec)
+    inner = _LOCAL.fullmatch(spec) or _SHARDED.fullmatch(spec) or _WARMED_UP.fullmatch(spec)
     first, joined, rest = (inner[2] if inner else spec).removeprefix(_CORRECTED).removeprefix(_HOSTS).removeprefix(_THINWIRE).partition("+")
     return (first, rest) if joined else (None, first)
 

@@ -505,3 +505,11 @@ def test_corrected_momentum_without_compression_is_the_optimizers():
     for mine, other in zip(ours.parameters(), theirs.parameters()):
         torch.testing.assert_close(mine, other)
     assert specs.corrects_momentum("momentum:casq:rate=0.1") and specs.thinwire_specs("momentum:casq:rate=0.1") == (None, "casq:rate=0.1")
+
+
+def test_a_warm_up_has_another_compressor_first():
+    spec = "warm-up:47/momentum:casq:rate=0.1"
+    assert (specs.warm_up_steps(spec), specs.thinwire_specs(spec)) == (47, (None, "casq:rate=0.1")) and specs.corrects_momentum(spec)
+    assert specs.warm_up_steps("casq:rate=0.1") == 0 and specs.split_specs(f"plain;{spec}") == ["plain", spec]
+    with pytest.raises(ValueError, match="warm-up:0/none"):
+        specs.check(["warm-up:0/none"])
