@@ -111,6 +111,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
     task = tasks.TASKS[options.task]
     compressors = specs.split_specs(" ".join(options.compressors or [task.compressors]))
     specs.check(compressors)
+    for spec in filter(specs.corrects_momentum, compressors):
+        if "SGD" not in task.optimizer:
+            raise ValueError(f"{spec!r}: {task.name} is trained by {task.optimizer}; momentum: is for tasks that SGD trains")
     data = task.find_data(options.data)
     slow = link.shaped and link.bits_per_second < _SLOW_LINK
     epochs = options.epochs or (task.slow_epochs if slow else task.epochs)

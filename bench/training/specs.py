@@ -140,6 +140,8 @@ def check(specs: list[str]) -> None:
             raise ValueError(f"{spec!r}: expected random:ratio=R with R >= 1")
         if spec.startswith("local") and local_options(spec) is None:
             raise ValueError(f"{spec!r}: expected local:every=H/SPEC")
+        if corrects_momentum(spec) and has_momentum(spec):
+            raise ValueError(f"{spec!r}: the compressor has the momentum already; expected another one, or no momentum:")
     ours = [spec for spec in specs if needs_thinwire(spec)]
     if not ours:
         return

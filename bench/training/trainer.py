@@ -63,8 +63,6 @@ class Trainer(ABC):
             return MuonBeside(parameters, self.hidden_matrices(replica.module), muon, self.optimizer)
         optimizer = self.optimizer(parameters)
         if specs.corrects_momentum(replica.spec):
-            if not isinstance(optimizer, torch.optim.SGD):
-                raise ValueError(f"{replica.spec!r}: momentum: is for tasks that SGD trains, which is images")
             corrected_momentum.take_from(optimizer)
         for group in optimizer.param_groups if specs.has_momentum(replica.spec) else ():
             group |= {"momentum": 0, "nesterov": False} if "momentum" in group else {}
@@ -103,6 +101,8 @@ class Trainer(ABC):
         """Trains the model in `replica`, made with the same seed, to the end."""
         order = self.order(seed)
         steps = order.steps(self.settings.epochs)
+        if specs.warm_up_steps(replica.spec) >= steps:
+            raise ValueError(f"{replica.spec!r}: the training has only {steps} steps; expected a warm-up of fewer")
         optimizer = self.optimizer_of(replica)
         replica.begin(optimizer)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: one_cycle(step, steps))

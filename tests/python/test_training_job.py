@@ -20,12 +20,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from preloaded_python import preloaded_python
-from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.training import comparison, corrected_momentum, data, network, results, rootless, specs, table, tasks  # noqa: E402
+from bench.training import comparison, data, network, results, rootless, specs, table, tasks  # noqa: E402
 from bench.training.__main__ import parser  # noqa: E402
 from bench.training.random_projection import RandomProjection  # noqa: E402
 from bench.training.settings import FASHION_MNIST  # noqa: E402
@@ -488,28 +487,3 @@ def test_networks_are_as_large_as_they_say(name, millions):
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
     same = make_model(3, name)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters()))
-
-
-def test_corrected_momentum_without_compression_is_the_optimizers():
-    torch.manual_seed(0)
-    ours, theirs = nn.Linear(5, 3), nn.Linear(5, 3)
-    theirs.load_state_dict(ours.state_dict())
-    optimizers = [torch.optim.SGD(model.parameters(), 0.1, 0.9, weight_decay=1e-2, nesterov=True) for model in (ours, theirs)]
-    corrected_momentum.take_from(optimizers[0])
-    for _ in range(6):
-        inputs = torch.randn(4, 5)
-        for model, optimizer in zip((ours, theirs), optimizers):
-            optimizer.zero_grad()
-            model(inputs).square().mean().backward()
-            optimizer.step()
-    for mine, other in zip(ours.parameters(), theirs.parameters()):
-        torch.testing.assert_close(mine, other)
-    assert specs.corrects_momentum("momentum:casq:rate=0.1") and specs.thinwire_specs("momentum:casq:rate=0.1") == (None, "casq:rate=0.1")
-
-
-def test_a_warm_up_has_another_compressor_first():
-    spec = "warm-up:47/momentum:casq:rate=0.1"
-    assert (specs.warm_up_steps(spec), specs.thinwire_specs(spec)) == (47, (None, "casq:rate=0.1")) and specs.corrects_momentum(spec)
-    assert specs.warm_up_steps("casq:rate=0.1") == 0 and specs.split_specs(f"plain;{spec}") == ["plain", spec]
-    with pytest.raises(ValueError, match="warm-up:0/none"):
-        specs.check(["warm-up:0/none"])
