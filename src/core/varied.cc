@@ -15,6 +15,7 @@ struct Announcement {
   std::uint32_t length;
   std::uint32_t longest;  // of all that its sender sends
 };
+static_assert(sizeof(Announcement) == kAnnouncementBytes);
 
 // The first `count` bytes of what is left of a payload, and zeros.
 void write_part(std::span<const std::byte> left, std::span<std::byte> part) {

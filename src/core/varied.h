@@ -1,7 +1,7 @@
 // Gathers and scatters of payloads whose lengths differ.
 //
-// Every payload travels behind its length. Workers agree beforehand on how many bytes of each go in the first round, `usual`; where
-// some are longer, all know from the first round how long the longest is, and a second one moves the rest of all of them. So
+// Every payload travels behind an announcement, which says its length. Workers agree beforehand on how many bytes of each go in the first
+// round, `usual`; where some are longer, all know from it how long the longest is, and a second one moves the rest of all of them. So
 // payloads whose lengths can be foreseen take one round.
 #pragma once
 
@@ -16,6 +16,9 @@ namespace thinwire {
 // To be called with what a gather brought back of this worker's own announcement (a size, a count), which says how much it is
 // going to write into room made for what was announced. Throws PayloadError if it is not what was sent.
 void expect_own(std::span<const std::byte> sent, std::span<const std::byte> returned, const char* what);
+
+// Before every payload go so many bytes more.
+constexpr std::size_t kAnnouncementBytes = 8;
 
 // How long payloads are: usually, which all workers know, and at most. Longer ones are refused with PayloadError.
 struct PayloadLengths {

@@ -12,6 +12,7 @@
 #include "compressors/shared/codec.h"
 #include "core/context.h"
 #include "core/scratch.h"
+#include "core/varied.h"
 
 namespace thinwire {
 
@@ -26,12 +27,14 @@ class MessageFormat {
   std::uint64_t elements() const { return elements_; }
   // Of a message; with a fixed length every one's.
   std::size_t most_bytes() const { return begins_.back() + tail_; }
+  // Without a fixed length: what with its announcement takes what is usual.
   std::size_t usual_bytes(Pass pass) const;
   // Of codes, in a message that has so many bytes.
   std::size_t code_bytes(std::size_t message) const { return message - std::min(message, codes_begin() + tail_); }
-  // What a message of that length takes for each element, its tail apart.
+  // What is sent of a message of that length without a fixed one: with its announcement, its tail apart.
+  std::size_t sent_bytes(std::size_t message) const { return message - tail_ + kAnnouncementBytes; }
   double bytes_an_element(std::size_t message) const {
-    return static_cast<double>(message - tail_) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
+    return static_cast<double>(sent_bytes(message)) / static_cast<double>(std::max<std::uint64_t>(elements_, 1));
   }
 
   bool has_lengths() const { return !codec_.has_fixed_length(); }

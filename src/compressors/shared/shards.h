@@ -45,8 +45,8 @@ class Shards {
   std::size_t most_bytes() const { return most_; }
   // Of the longest message of any worker, which all are filled up to: what is sent for each element.
   void foresee(Pass pass, std::size_t longest) const {
-    const std::size_t sent = count() * (longest - formats_.front().tail_bytes());
-    codec_.foresee(pieces_, pass, static_cast<double>(sent) / static_cast<double>(std::max<std::uint64_t>(work_.elements, 1)));
+    const auto sent = static_cast<double>(count() * formats_.front().sent_bytes(longest));
+    codec_.foresee(pieces_, pass, sent / static_cast<double>(std::max<std::uint64_t>(work_.elements, 1)));
   }
   // Of what is usually sent each message has an equal part, however long its shard is.
   PayloadLengths lengths(Pass pass) const {
