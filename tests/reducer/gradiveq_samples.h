@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -35,10 +36,12 @@ inline std::vector<std::vector<std::size_t>> slices_by_definition(const std::vec
   return slices;
 }
 
-// Gradients whose slices lie near a space of `rank` dimensions, the same in every step, with some noise.
+// Gradients whose slices lie near a space of `rank` dimensions, the same in every step, with some noise. The larger `spread`, the smaller are some slices,
+// of which `together` neighbours are alike, the same in every step.
 class Structured {
  public:
-  Structured(std::vector<std::vector<std::size_t>> slices, std::size_t rank, float noise, unsigned seed = 7)
+  Structured(std::vector<std::vector<std::size_t>> slices, std::size_t rank, float noise, unsigned seed = 7, float spread = 0,
+             std::size_t together = 1)
       : slices_(std::move(slices)), noise_(noise), random_(seed) {
     for (const auto& slice : slices_) {
       length_ = std::max(length_, slice.size());
@@ -48,18 +51,21 @@ class Structured {
       directions_.emplace_back();
       for (std::size_t i = 0; i < length_; ++i) directions_.back().push_back(normal_(random_));
     }
+    for (std::size_t s = 0; s < slices_.size(); ++s)
+      scales_.push_back(spread == 0 ? 1 : s % together == 0 ? std::exp(-spread * std::abs(normal_(random_))) : scales_.back());
   }
 
   Gradients draw(int workers) {
     Gradients gradients(static_cast<std::size_t>(workers), std::vector<float>(elements_));
     for (auto& gradient : gradients)
-      for (const auto& slice : slices_) {
+      for (std::size_t s = 0; s < slices_.size(); ++s) {
+        const auto& slice = slices_[s];
         std::vector<float> weights;
         for (std::size_t r = 0; r < directions_.size(); ++r) weights.push_back(normal_(random_));
         for (std::size_t i = 0; i < slice.size(); ++i) {
           float value = noise_ * normal_(random_) + 0.3f;
           for (std::size_t r = 0; r < directions_.size(); ++r) value += weights[r] * directions_[r][i];
-          gradient[slice[i]] = value;
+          gradient[slice[i]] = scales_[s] * value;
         }
       }
     return gradients;
@@ -72,6 +78,7 @@ class Structured {
   std::mt19937 random_;
   std::normal_distribution<float> normal_;
   std::vector<std::vector<float>> directions_;
+  std::vector<float> scales_;
 };
 
 inline std::vector<float> mean_of(const Gradients& gradients) {

@@ -30,6 +30,25 @@ std::vector<std::vector<std::size_t>> filters_of(const Layout& layout) {
   return slices;
 }
 
+// Along input channels, which lie near a space of 8 dimensions. Where output channels differ in magnitude (spread 2) a stage that goes by neighbours
+// has coefficients channel by channel.
+Structured along_inputs(const Layout& layout, float noise, float spread) {
+  std::vector<std::vector<std::size_t>> slices;
+  for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
+    const auto& shape = layout.parameters()[p].shape;
+    if (shape.size() == 4) {
+      const std::vector<std::size_t> sizes(shape.begin(), shape.end());
+      for (auto& slice : slices_by_definition(sizes, "in", sizes[1])) {
+        for (std::size_t& place : slice) place += layout.offset(p);
+        slices.push_back(std::move(slice));
+      }
+    } else {
+      for (std::size_t i = 0; i < layout.parameters()[p].elements(); ++i) slices.push_back({layout.offset(p) + i});
+    }
+  }
+  return Structured(std::move(slices), 8, noise, 7, spread, 9);
+}
+
 std::string cycle(const std::string& more) { return "gradiveq:learn=2,lag=0,use=6,slice=432," + more; }
 
 std::uint64_t sent(Workers& workers) {
@@ -38,7 +57,7 @@ std::uint64_t sent(Workers& workers) {
 
 std::vector<std::string> rate_specs() {
   std::vector<std::string> all;
-  for (const std::string components : {"ratio=1,axis=filter", "ratio=4", "ratio=8,axis=auto"})
+  for (const std::string components : {"ratio=1,axis=filter", "ratio=4", "ratio=1,axis=in", "ratio=8,axis=auto"})
     for (const std::string reduce : {"gather", "scatter"}) all.push_back(cycle(components) + "/casq:rate=1,reduce=" + reduce);
   return all;
 }
@@ -52,7 +71,7 @@ TEST_P(GradiveqByRate, MeansAgreeAndNothingIsLost) {
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(std::to_string(count) + " workers, " + std::to_string(threads) + " threads");
       Workers workers(kLayout, count, {.compressor = GetParam(), .threads = threads});
-      Structured gradients(filters_of(kLayout), 8, 0.2f);
+      Structured gradients = count == 3 ? along_inputs(kLayout, 0.2f, 2) : Structured(filters_of(kLayout), 8, 0.2f);
       std::vector<double> balance(kLayout.elements());
       for (std::size_t step = 0; step < 10; ++step) {
         Gradients means = gradients.draw(count);
@@ -78,10 +97,11 @@ TEST_P(GradiveqByRate, MeansAgreeAndNothingIsLost) {
 
 // Bits are the rate's, of as many coefficients as there are, in a basis' first step and later; of two workers each sends half of them twice, with reduce=scatter.
 TEST_P(GradiveqByRate, BitsAreTheRates) {
-  if (GetParam().find("auto") != std::string::npos) return;  // the cut decides how many coefficients there are
-  const double ratio = GetParam().find("ratio=4") != std::string::npos ? 4 : 1;
+  const auto has = [](const char* part) { return GetParam().find(part) != std::string::npos; };
+  if (has("auto")) return;  // the cut decides how many coefficients there are
+  const double ratio = has("ratio=4") ? 4 : 1;
   const double coefficients = (700 + 256) * 432 / ratio;
-  const bool scatters = GetParam().find("scatter") != std::string::npos;  // few chunks, of which one worker owns more: shards are as long as the longest
+  const bool scatters = has("scatter");  // few chunks, of which one worker owns more: shards are as long as the longest
   Workers workers(kLayout, 2, {.compressor = GetParam()});
   Structured gradients(filters_of(kLayout), 30, 1.0f);
   for (int step = 0; step < 16; ++step) {
@@ -100,7 +120,7 @@ TEST_P(GradiveqByRate, BitsAreTheRates) {
 TEST_P(GradiveqByRate, LeavesFarLessThanTheEntriesCodedAlike) {
   const std::string stage = GetParam().substr(GetParam().find('/') + 1) + ",feedback=off";
   Workers projected(kLayout, 3, {.compressor = GetParam() + ",feedback=off"}), alone(kLayout, 3, {.compressor = stage});
-  Structured gradients(filters_of(kLayout), 8, 0.05f);
+  Structured gradients = GetParam().find("axis=in") == std::string::npos ? Structured(filters_of(kLayout), 8, 0.05f) : along_inputs(kLayout, 0.05f, 0);
   double error = 0, error_alone = 0;
   for (int step = 0; step < 8; ++step) {
     Gradients means = gradients.draw(3), others = means;
@@ -122,11 +142,11 @@ INSTANTIATE_TEST_SUITE_P(Specs, GradiveqByRate, ::testing::ValuesIn(rate_specs()
 
 // A state goes on with the same bits wherever in the cycle it was saved: what the stage remembers is part of it.
 TEST(GradiveqStages, AStateGoesOnWithTheSameBits) {
-  for (const std::string& spec : {cycle("ratio=2/casq:rate=1"), cycle("ratio=2/qsgd:bits=4,coding=entropy,reduce=gather")})
+  for (const std::string& spec : {cycle("ratio=2/casq:rate=1"), cycle("ratio=2,axis=in/casq:rate=1"), cycle("ratio=2/qsgd:bits=4,coding=entropy,reduce=gather")})
     for (const int saved_after : {1, 3, 5, 9}) {
       SCOPED_TRACE(spec + " after " + std::to_string(saved_after));
       Workers original(kLayout, 2, {.compressor = spec}), restored(kLayout, 2, {.compressor = spec});
-      Structured gradients(filters_of(kLayout), 8, 0.2f);
+      Structured gradients = spec.find("axis=in") == std::string::npos ? Structured(filters_of(kLayout), 8, 0.2f) : along_inputs(kLayout, 0.2f, 2);
       for (int step = 0; step < saved_after; ++step) {
         Gradients means = gradients.draw(2);
         original.step(means);

@@ -43,6 +43,7 @@ class CasqRate : public Compressor, private Codec {
   bool serves_owners() const override { return true; }
   // Of half of that, encoding takes a quarter longer.
   std::uint64_t fewest_chunk_elements() const override { return thinwire::fewest_chunk_elements(options_.reduce, kChunkElements / 2); }
+  bool goes_by_neighbours() const override { return true; }  // blocks have classes
   bool keeps_old_residual() const override { return true; }  // the new one is written as values are encoded
   bool depends_on_scale() const override { return true; }  // a step's width follows from earlier steps' values
   std::unique_ptr<CompressorMemory> make_memory(const Parameter& parameter, std::uint64_t chunk) const override;

@@ -21,18 +21,17 @@ int root_of(std::int32_t announced, int world_size) {
   return root;
 }
 
-// A basis' axis above its number of components. 0: none.
-struct Kind {
-  static constexpr std::int32_t kDims = 1 << 16;
-  Axis axis = Axis::kFilter;
-  std::size_t dims = 0;
+// A basis' order and axis above its number of components. 0: none.
+constexpr std::int32_t kDims = 1 << 16;
 
-  static std::int32_t of(const Basis& basis) { return static_cast<std::int32_t>(basis.axis) * kDims + static_cast<std::int32_t>(basis.dims); }
-  static Kind read(std::int32_t number) {
-    if (number < 0 || number / kDims >= kAxes) throw PayloadError("a basis of gradiveq is of an unknown kind");
-    return {static_cast<Axis>(number / kDims), static_cast<std::size_t>(number % kDims)};
-  }
-};
+std::int32_t number_of(const BasisKind& kind) {
+  return (static_cast<std::int32_t>(kind.axis) + (kind.by_channel ? kAxes : 0)) * kDims + static_cast<std::int32_t>(kind.dims);
+}
+BasisKind kind_of(std::int32_t number) {
+  const std::int32_t above = number / kDims;
+  if (number < 0 || above >= 2 * kAxes) throw PayloadError("a basis of gradiveq is of an unknown kind");
+  return {static_cast<Axis>(above % kAxes), static_cast<std::size_t>(number % kDims), above >= kAxes};
+}
 
 // What one worker broadcasts: the bases of the parameters of which it is the root.
 class Broadcast {
@@ -49,18 +48,18 @@ class Broadcast {
 
   std::size_t numbers() const {
     std::size_t numbers = 0;
-    for_each([&](const Entry&, const Kind&, std::size_t length) { numbers += length; });
+    for_each([&](const Entry&, const BasisKind&, std::size_t length) { numbers += length; });
     return numbers;
   }
   void write(std::span<float> all) const {
-    for_each([&](const Entry& entry, const Kind&, std::size_t length) {
+    for_each([&](const Entry& entry, const BasisKind&, std::size_t length) {
       GradiveqCycle::write_basis(*entry.own, all.first(length));
       all = all.subspan(length);
     });
   }
   void read(std::span<const float> all) const {
-    for_each([&](const Entry& entry, const Kind& kind, std::size_t length) {
-      entry.cycle->use(entry.cycle->read_basis(kind.axis, kind.dims, all.first(length)));
+    for_each([&](const Entry& entry, const BasisKind& kind, std::size_t length) {
+      entry.cycle->use(entry.cycle->read_basis(kind, all.first(length)));
       all = all.subspan(length);
     });
   }
@@ -70,7 +69,7 @@ class Broadcast {
   void for_each(const Body& body) const {
     for (const Entry& entry : entries_) {
       if (entry.root != root_) continue;
-      const Kind kind = Kind::read(entry.kind);
+      const BasisKind kind = kind_of(entry.kind);
       const std::size_t entries = entry.cycle->slices(kind.axis).entries();
       if (kind.dims == 0 || kind.dims > entries)
         throw PayloadError("a basis of gradiveq has " + std::to_string(kind.dims) + " components for slices of " + std::to_string(entries) + " entries");
@@ -97,7 +96,7 @@ Exchange agree_on_bases(std::span<GradiveqCycle* const> cycles, Context& context
     if (numbers[i] != 0) entries[i].root = root_of(numbers[i], context.world_size());
     const bool is_root = entries[i].root == context.rank();
     if (is_root && !entries[i].own) throw PayloadError("a basis of gradiveq is announced by a worker that has none");
-    numbers[i] = entries[i].kind = is_root ? Kind::of(*entries[i].own) : 0;
+    numbers[i] = entries[i].kind = is_root ? number_of(*entries[i].own) : 0;
   }
   Await kinds = context.max(numbers);
   co_await kinds;

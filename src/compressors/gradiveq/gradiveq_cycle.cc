@@ -13,7 +13,7 @@
 namespace thinwire {
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 constexpr const char* kSaved = "a saved state of gradiveq";
 // Pieces are long, so that products are of large matrices.
 constexpr std::uint64_t kLongPiece = 4 * kChunkElements;
@@ -55,13 +55,14 @@ struct BasisHeader {
   std::uint32_t axis;
   std::uint32_t dims;
   std::uint32_t entries;
+  std::uint32_t by_channel;
 };
 
 std::size_t saved_bytes(const Basis& basis) { return sizeof(BasisHeader) + 4 * GradiveqCycle::basis_numbers(basis); }
 
 void save_basis(const Basis& basis, ByteWriter& writer) {
   writer.write(BasisHeader{static_cast<std::uint32_t>(basis.axis), static_cast<std::uint32_t>(basis.dims),
-                           static_cast<std::uint32_t>(basis.slices.entries())});
+                           static_cast<std::uint32_t>(basis.slices.entries()), basis.by_channel ? 1U : 0U});
   std::vector<float> numbers(GradiveqCycle::basis_numbers(basis));
   GradiveqCycle::write_basis(basis, numbers);
   writer.write_all(std::span<const float>(numbers));
@@ -70,10 +71,10 @@ void save_basis(const Basis& basis, ByteWriter& writer) {
 }  // namespace
 
 std::uint64_t piece_elements(const Parameter& parameter, const GradiveqOptions& options) {
-  std::uint64_t line = 1;
+  std::uint64_t channel = 1;
   for (const Axis axis : axes_for(parameter, options.axis))
-    line = std::lcm(line, static_cast<std::uint64_t>(Slices(parameter, axis, options.slice).line()));
-  return std::max<std::uint64_t>(kLongPiece / line, 1) * line;
+    channel = std::lcm(channel, static_cast<std::uint64_t>(Slices(parameter, axis, options.slice).channel()));
+  return std::max<std::uint64_t>(kLongPiece / channel, 1) * channel;
 }
 
 GradiveqCycle::GradiveqCycle(const Parameter& parameter, const GradiveqOptions& options, const Compressor* stage, Background& background)
@@ -169,12 +170,11 @@ void GradiveqCycle::read_code(Basis& basis, std::span<const float> numbers) cons
   basis.code.emplace(std::move(widths), std::move(steps), TransformCode::group_of(basis.slices.count(elements), elements));
 }
 
-std::shared_ptr<const Basis> GradiveqCycle::read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const {
+std::shared_ptr<const Basis> GradiveqCycle::read_basis(const BasisKind& kind, std::span<const float> numbers) const {
   auto basis = std::make_shared<Basis>();
-  basis->axis = axis;
-  basis->dims = dims;
-  basis->slices = slices(axis);
-  const std::size_t k = basis->slices.entries();
+  static_cast<BasisKind&>(*basis) = kind;
+  basis->slices = slices(kind.axis);
+  const std::size_t dims = kind.dims, k = basis->slices.entries();
   if (dims == 0 || dims > k || numbers.size() != basis_numbers(dims, k))
     throw PayloadError("a basis of gradiveq for parameter '" + parameter_.name + "' has " + std::to_string(dims) +
                        " components of " + std::to_string(numbers.size()) + " numbers; its slices have " + std::to_string(k) + " entries");
@@ -202,7 +202,7 @@ std::shared_ptr<const Basis> GradiveqCycle::first_components(const Basis& basis,
     first.insert(first.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(wanted));
     rest = rest.subspan(length);
   }
-  return read_basis(basis.axis, count, first);
+  return read_basis({basis.axis, count, basis.by_channel}, first);
 }
 
 void GradiveqCycle::begin_step() {
@@ -292,7 +292,7 @@ void GradiveqCycle::load(std::span<const std::byte> saved) {
     throw PayloadError(std::string(kSaved) + " says that it holds " + std::to_string(contents) + ", which is nothing known");
   const auto load_basis = [&] {
     const auto header = reader.read<BasisHeader>();
-    if (header.axis >= kAxes || header.dims > parameter_.elements())
+    if (header.axis >= kAxes || header.dims > parameter_.elements() || header.by_channel > 1)
       throw PayloadError(std::string(kSaved) + " holds a basis of an unknown kind");
     const auto axis = static_cast<Axis>(header.axis);
     if (header.entries != slices(axis).entries())
@@ -302,7 +302,7 @@ void GradiveqCycle::load(std::span<const std::byte> saved) {
     const auto bytes = reader.take(count * sizeof(float));
     std::vector<float> numbers(count);
     ByteReader(bytes, kSaved).read_into(std::span(numbers));
-    return read_basis(axis, header.dims, numbers);
+    return read_basis({axis, header.dims, header.by_channel == 1}, numbers);
   };
   std::shared_ptr<const Basis> basis;
   std::shared_ptr<Learned> learned;

@@ -62,8 +62,8 @@ class GradiveqCycle : public CarryingMemory {
   // The basis of the cycle that begins; null for none, and the parameter stays uncompressed.
   void use(std::shared_ptr<const Basis> basis);
 
-  // What is received of a basis with so many components, or throws PayloadError.
-  std::shared_ptr<const Basis> read_basis(Axis axis, std::size_t dims, std::span<const float> numbers) const;
+  // What is received of a basis, or throws PayloadError.
+  std::shared_ptr<const Basis> read_basis(const BasisKind& kind, std::span<const float> numbers) const;
   static std::size_t basis_numbers(const Basis& basis);
   std::size_t basis_numbers(std::size_t dims, std::size_t entries) const { return numbers(dims, entries, options_.size.rate > 0); }
   static void write_basis(const Basis& basis, std::span<float> numbers);

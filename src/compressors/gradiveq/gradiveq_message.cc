@@ -72,7 +72,7 @@ void GradiveqMessage::plan() {
   const std::size_t threads = context_.threads().threads();
   values_ = scratch.take<float>(longest_ * threads);
   slices_ = scratch.take<float>(slices_size_ * threads);
-  if (work_.measured) take_room_for_coefficients();
+  if (work_.measured || std::ranges::any_of(parts_, [this](const Part& part) { return is_by_channel(part); })) take_room_for_coefficients();
 }
 
 void GradiveqMessage::take_room_for_coefficients() {
@@ -103,6 +103,7 @@ void GradiveqMessage::encode() {
     const std::span<float> sent = sent_of(i);
     if (const Basis* const basis = parts_[i].basis) {
       project(*basis, read(i, thread), sent, thread);
+      if (is_by_channel(parts_[i])) order_by_channel(i, thread);
       if (basis->code) basis->code->measure(matrix_of(*basis, sent), basis->deviations, context_.world_size(), norms_of(i));
       return keep_own(parts_[i]);
     }
@@ -114,6 +115,22 @@ void GradiveqMessage::encode() {
     keep_own(parts_[i]);
   });
   if (!head_numbers_.empty()) head_.write(head_numbers_, 1.0f);
+}
+
+void GradiveqMessage::order_by_channel(std::size_t i, std::size_t thread) const {
+  const Slices& slices = parts_[i].basis->slices;
+  const auto rows = coefficients_room(i, thread);
+  std::ranges::copy(sent_of(i), rows.begin());
+  rows_to_groups(rows, parts_[i].basis->dims, slices.count(slices.channel()), sent_of(i));
+}
+
+// Of a piece with a basis: where its coefficients have a row for each component.
+std::span<float> GradiveqMessage::as_rows(std::size_t i, std::span<float> coefficients, std::size_t thread) const {
+  if (!is_by_channel(parts_[i])) return coefficients;
+  const Slices& slices = parts_[i].basis->slices;
+  const auto rows = coefficients_room(i, thread);
+  groups_to_rows(coefficients, parts_[i].basis->dims, slices.count(slices.channel()), rows);
+  return rows;
 }
 
 // Before the stage's mean takes its place.
@@ -207,7 +224,7 @@ bool GradiveqMessage::bound_fits(std::size_t i) const {
 bool GradiveqMessage::mean_fits(std::size_t i, std::size_t thread) const {
   const Part& part = parts_[i];
   if (!part.basis) return false;
-  std::span<float> coefficients = sent_of(i);
+  std::span<float> coefficients = as_rows(i, sent_of(i), thread);
   if (is_coded(part)) {
     coefficients = coefficients_room(i, thread);
     decode_words(i, coefficients);
@@ -295,14 +312,14 @@ void GradiveqMessage::commit_projected(const CommitRooms& rooms, std::size_t i, 
   if (by_own) {
     if (!room.left.empty()) {
       const auto own = values_room(i, thread);
-      reconstruct(*part.basis, own_coefficients(i), 1, own, thread);
+      reconstruct(*part.basis, as_rows(i, own_coefficients(i), thread), 1, own, thread);
       kernels::add_scaled(room.left, own, -1.0f);
     }
   } else if (work_.measured) {
     error = own_error(i, room.left, thread) + staged_error(i);
   }
   if (is_coded(part)) decode_words(i, sent_of(i));
-  reconstruct(*part.basis, sent_of(i), share(part), room.mean, thread);
+  reconstruct(*part.basis, as_rows(i, sent_of(i), thread), share(part), room.mean, thread);
   if (!by_own && work_.feedback) kernels::add_scaled(room.left, room.mean, -1.0f);
   commit(work_, i, room);
   if (!by_own && work_.measured) work_.report.errors[i] = error;

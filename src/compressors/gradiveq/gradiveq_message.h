@@ -21,7 +21,7 @@ struct CycleTerms {
 int owner_of(const Parameter& parameter, int world_size);
 
 // What is summed as floats: of pieces without a basis the values, of others the coefficients, d rows of a column for each
-// slice, unless a stage or a code carries them. With feedback a stage carries values, too: what it loses of them is not lost. With feedback the
+// slice, unless a stage or a code carries them. A stage may have them channel by channel, within each the components' rows. With feedback a stage carries values, too: what it loses of them is not lost. With feedback the
 // head follows, or, where there are no such floats, the norms.
 class GradiveqMessage {
  public:
@@ -86,6 +86,9 @@ class GradiveqMessage {
   bool read_head(std::span<const float> message);
   void take_room_for_coefficients();
   void begin_learning();
+  bool is_by_channel(const Part& part) const { return part.is_staged && part.basis && part.basis->by_channel; }
+  void order_by_channel(std::size_t i, std::size_t thread) const;
+  std::span<float> as_rows(std::size_t i, std::span<float> coefficients, std::size_t thread) const;
   void keep_own(const Part& part) const;
   std::span<const float> read(std::size_t i, std::size_t thread);
   void project(const Basis& basis, std::span<const float> values, std::span<float> sent, std::size_t thread) const;

@@ -13,10 +13,14 @@
 
 namespace thinwire {
 
-// What slices are projected on. `dims` rows of K entries, orthonormal, and the slices' mean.
-struct Basis {
+struct BasisKind {
   Axis axis = Axis::kFilter;
-  std::size_t dims = 0;  // 0: the parameter travels uncompressed
+  std::size_t dims = 0;     // 0: the parameter travels uncompressed
+  bool by_channel = false;  // the order in which a stage has coefficients: channel by channel, or component by component
+};
+
+// What slices are projected on. `dims` rows of K entries, orthonormal, and the slices' mean.
+struct Basis : BasisKind {
   Slices slices;
   std::vector<float> components;  // dims x K
   std::vector<float> mean;        // K
@@ -43,6 +47,7 @@ struct BasisSize {
   double ratio = 16;
   double uses = 1;  // steps that a basis serves, over which its own length is spread
   double sent = 1;  // floats that a coefficient takes, at most: a stage that carries them makes it less
+  bool is_ordered = false;  // for a stage that goes by neighbours
 };
 
 // First and second moments of one way to cut a parameter.
@@ -65,6 +70,7 @@ class Moments {
  private:
   std::size_t dims(std::span<const float> variances, const BasisSize& size, bool competes) const;
   std::optional<BitAllocation> bits(std::span<const float> variances, const BasisSize& size, bool competes) const;
+  bool is_shorter_by_channel(std::span<const float> variances) const;
 
   Axis axis_;
   Slices slices_;
@@ -72,6 +78,7 @@ class Moments {
   double count_ = 0;
   std::vector<double> sum_;
   std::vector<float> gram_;  // the upper triangle
+  std::vector<double> channels_;  // energies of entries, channel by channel
 };
 
 // Cuts that are looked at: one, or for an automatic choice those that keep a row of the parameter together.

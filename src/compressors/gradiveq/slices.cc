@@ -76,6 +76,7 @@ Slices::Slices(const Parameter& parameter, Axis axis, std::size_t longest) {
   }
   parts_ = divided_up(length_ / grain, std::max<std::size_t>(longest / grain, 1));
   entries_ = divided_up(length_ / grain, parts_) * grain;
+  channel_ = std::max(line(), row);
 }
 
 std::size_t Slices::count(std::size_t elements) const { return divided_up(elements, line()) * parts_ * columns(); }

@@ -30,6 +30,8 @@ class Slices {
   std::size_t entries() const { return entries_; }             // K
   std::size_t line() const { return length_ * columns(); }    // entries of a line, which ranges below begin with
   std::size_t count(std::size_t elements) const;               // slices of so many entries of the parameter
+  // Entries of one output channel, or of as many as lines go through; its slices are neighbours.
+  std::size_t channel() const { return channel_; }
 
   // Copies slices first .. first + count - 1 of `values` to the rows of `rows`, or back.
   void gather(std::span<const float> values, std::size_t first, std::size_t count, float* rows) const;
@@ -61,6 +63,7 @@ class Slices {
   std::size_t run_ = 1;
   std::size_t parts_ = 1;
   std::size_t entries_ = 1;
+  std::size_t channel_ = 1;
 };
 
 }  // namespace thinwire

@@ -5,6 +5,31 @@
 #include <memory>
 
 namespace thinwire {
+namespace {
+
+// copy(place in rows, place in groups, length) for each group's part of each row.
+template <class Copy>
+void for_each_part(std::size_t coefficients, std::size_t dims, std::size_t group, const Copy& copy) {
+  const std::size_t columns = coefficients / dims;
+  for (std::size_t begin = 0; begin < columns; begin += group) {
+    const std::size_t length = std::min(group, columns - begin);
+    for (std::size_t c = 0; c < dims; ++c) copy(c * columns + begin, begin * dims + c * length, length);
+  }
+}
+
+}  // namespace
+
+void rows_to_groups(std::span<const float> rows, std::size_t dims, std::size_t group, std::span<float> groups) {
+  for_each_part(rows.size(), dims, group, [&](std::size_t row, std::size_t place, std::size_t length) {
+    std::copy_n(rows.data() + row, length, groups.data() + place);
+  });
+}
+
+void groups_to_rows(std::span<const float> groups, std::size_t dims, std::size_t group, std::span<float> rows) {
+  for_each_part(groups.size(), dims, group, [&](std::size_t row, std::size_t place, std::size_t length) {
+    std::copy_n(groups.data() + place, length, rows.data() + row);
+  });
+}
 
 void write_staged(const StagedCoefficients& staged, int world_size, std::span<Piece> to) {
   const auto part = [](std::span<float> all, std::size_t first, std::size_t count) {

@@ -16,6 +16,11 @@ inline std::span<const float> values_in_place(const Piece& piece, const Work& wo
   return piece.gradient.floats();
 }
 
+// Coefficients that have a row for each of `dims` components and a column for each slice, as a matrix, or group by group of so many neighbouring
+// columns, the last perhaps of fewer, within each the components' rows.
+void rows_to_groups(std::span<const float> rows, std::size_t dims, std::size_t group, std::span<float> groups);
+void groups_to_rows(std::span<const float> groups, std::size_t dims, std::size_t group, std::span<float> rows);
+
 // How many pieces carry so many coefficients: they are as long as any gradient's chunks.
 inline std::size_t staged_pieces(std::size_t coefficients) { return (coefficients + kChunkElements - 1) / kChunkElements; }
 

@@ -45,6 +45,9 @@ class Compressor {
   // Whether that is something of every element, which then must be the same one in every step: not as a stage.
   virtual bool remembers_elements() const { return false; }
 
+  // Whether an entry costs it fewer bits among neighbours whose magnitudes are alike.
+  virtual bool goes_by_neighbours() const { return false; }
+
   // Whether a residual is a sum of what was not sent. Else a failed step's mean cannot be added to it, and it means nothing without the memory.
   virtual bool residual_is_unsent() const { return true; }
   // Whether the new residual is always written beside the old one, which stays until the step is committed.
