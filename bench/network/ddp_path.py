@@ -13,6 +13,7 @@ from bench.network import workers
 from bench.training.network import Namespaces
 
 _TINY_STEPS = 51
+_BLOCK = 4096  # elements of a gradient that have one scale
 _ALONE = "(no exchange)"  # the backward pass itself, in which DDP copies gradients into buckets: every other row contains it
 
 
@@ -70,6 +71,12 @@ def _work(job: dict) -> None:
             gradient, ctx.gradient = ctx.gradient, None  # nobody else's: autograd takes it over without copying it
             return None, gradient
 
+    def gradient_like(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Gaussian, at scales that differ from block to block, as those that `thinwire allreduce` draws."""
+        blocks = -(-_count(shape) // _BLOCK)
+        scales = 1e-3 * torch.randn(blocks, 1, generator=generator).exp()
+        return (scales * torch.randn(blocks, _BLOCK, generator=generator)).flatten()[: _count(shape)].reshape(shape).clone()
+
     class Noise(nn.Module):
         """Its gradients are noise, other on each worker, and take no computation: they lie there when the backward pass begins."""
 
@@ -77,7 +84,7 @@ def _work(job: dict) -> None:
             super().__init__()
             generator = torch.Generator().manual_seed(dist.get_rank())
             self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in layers)
-            self.noise = [torch.randn(shape, generator=generator) for shape in layers]
+            self.noise = [gradient_like(shape, generator) for shape in layers]
 
         def forward(self) -> torch.Tensor:
             # One node for each weight, so that gradients are there one after another, the last layer's first.
