@@ -183,10 +183,11 @@ def entries_bytes(count, elements, sent):
 
 
 def varied_payload(codes, usual):
-    """What one worker sends of a message of codes of any length: an announcement, as much as is foreseen, and the rest of a longer one."""
+    """What one worker sends of a message of codes of any length: as much as is foreseen, its announcement with it, and the rest of a longer one."""
     head = 12 + (len(codes) + 7) // 8 + 4 * len(codes)
-    length, first = head + sum(codes), max(sum(usual), head)
-    return 8 + max(first, length), 1 if length <= first else 2
+    announcement = 8
+    length, first = head + sum(codes), max(sum(usual) - announcement, head)
+    return announcement + max(first, length), 1 if length <= first else 2
 
 
 def same_figures(figures, codes, usual):

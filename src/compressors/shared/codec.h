@@ -53,8 +53,8 @@ class Codec {
   // The most that a piece's code takes, the same on every worker; with a fixed length, what every one takes.
   virtual std::size_t most_bytes(const Piece& piece) const = 0;
   virtual bool has_fixed_length() const { return true; }
-  // Without a fixed length, what a piece's code usually takes, with its part of the message's head: the same on every worker. Messages
-  // that are longer take a round more.
+  // Without a fixed length, what a piece's code usually takes, with its part of the message's head and announcement: the same on every worker.
+  // Messages that are longer take a round more.
   virtual std::size_t usual_bytes(const Piece& piece, Pass /*pass*/) const { return most_bytes(piece); }
   // What a step's messages have taken, all as long as the longest, for each element of their pieces: the same on every worker. For the next
   // step's usual_bytes().

@@ -66,7 +66,7 @@ std::size_t MessageFormat::usual_bytes(Pass pass) const {
   const std::size_t codes = std::accumulate(pieces_.begin(), pieces_.end(), std::size_t{0}, [&](std::size_t bytes, const Piece* piece) {
     return bytes + codec_.usual_bytes(*piece, pass);
   });
-  return std::clamp(codes, codes_begin() + kAnnouncementBytes, begins_.back() + kAnnouncementBytes) - kAnnouncementBytes + tail_;
+  return std::clamp(codes - std::min(codes, kAnnouncementBytes), codes_begin(), begins_.back()) + tail_;
 }
 
 // --- sending
