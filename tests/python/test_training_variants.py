@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from preloaded_python import preloaded_python
+from test_training_job import needs_data
 from torch import nn
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from bench.training import corrected_momentum, specs  # noqa: E402
-from bench.training.settings import FASHION_MNIST  # noqa: E402
 
 JOB = [preloaded_python(), "-m", "bench.training"]
 
@@ -55,7 +55,7 @@ def test_momentum_correction_is_for_sgd():
     assert job.returncode == 2 and "Adagrad" in job.stderr
 
 
-@pytest.mark.skipif(not Path(FASHION_MNIST).exists(), reason="dataset-fashion-mnist is not installed")
+@needs_data
 def test_a_warm_up_ends(tmp_path):
     small = ["--workers", "2", "--train-limit", "64", "--batch", "8", "--test-limit", "50", "--epochs", "1"]  # four steps
     spec = "warm-up:1/momentum:casq:rate=0.25"
