@@ -21,8 +21,8 @@ struct CycleTerms {
 int owner_of(const Parameter& parameter, int world_size);
 
 // What is summed as floats: of pieces without a basis the values, of others the coefficients, d rows of a column for each
-// slice, unless a stage or a code carries them. A stage may have them channel by channel, within each the components' rows. With feedback a stage carries values, too: what it loses of them is not lost. With feedback the
-// head follows, or, where there are no such floats, the norms.
+// slice, unless a stage or a code carries them. A stage may have them channel by channel, within each the components' rows. With feedback a stage
+// carries values, too: what it loses of them is not lost. With feedback the head follows, or, where there are no such floats, the norms.
 class GradiveqMessage {
  public:
   GradiveqMessage(const CycleTerms& terms, Work& work, Context& context);

@@ -42,7 +42,8 @@ MadeCompressor make_cycling(const SpecValues& values, MadeCompressor next) {
   options.axis = values.choice("axis") == "usual" ? usual_axis(values) : axis_of(values.choice("axis"));
   if (values.integer("slice") > 0) options.slice = static_cast<std::size_t>(values.integer("slice"));
   options.size = {.rate = rate_of(values, next != nullptr), .dims = static_cast<std::size_t>(values.integer("dims")),
-                  .energy = values.real("energy"), .ratio = values.real("ratio"), .uses = values.real("use"), .sent = next ? 0.5 : 1, .is_ordered = next && next->goes_by_neighbours()};
+                  .energy = values.real("energy"), .ratio = values.real("ratio"), .uses = values.real("use"), .sent = next ? 0.5 : 1,
+                  .is_ordered = next && next->goes_by_neighbours()};
   options.smallest = static_cast<std::uint64_t>(values.integer("smallest"));
   return std::make_unique<Gradiveq>(options, values.choice("feedback") == "flush", std::move(next));
 }
