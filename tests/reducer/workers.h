@@ -32,6 +32,7 @@ inline void on_threads(int count, const std::function<void(int)>& work) {
   static std::vector<std::unique_ptr<Background>> idle;
   std::vector<std::unique_ptr<Background>> threads(static_cast<std::size_t>(count));
   std::vector<std::shared_future<void>> ends;
+  ends.reserve(threads.size());  // so that this thread allocates nothing once the last of the others may count
   for (int index = 0; index < count; ++index) {
     auto& thread = threads[static_cast<std::size_t>(index)];
     {
