@@ -25,33 +25,45 @@ namespace {
 constexpr unsigned kMostNarrowLowBits = 3;
 constexpr unsigned kSparse = 8;  // levels that are sooner decoded one by one
 
-PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
-                       std::size_t position) {
+// Unary planes lie one in the other, so digit d of their number is the parity of how many of every 2^d-th there are.
+HWY_INLINE void count_plane(JoinedBlock& block, std::size_t number, const BlockBits& set) {
+  for (std::size_t digit = 0; number % (std::size_t{1} << digit) == 0; ++digit)
+    for (std::size_t word = 0; word < set.size(); ++word)
+      block.unary[digit][word] = number == std::size_t{1} << digit ? set[word] : block.unary[digit][word] ^ set[word];
+  block.planes = static_cast<std::uint8_t>(number);
+}
+
+PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
+                       const std::byte* bits, std::size_t position) {
   PlaneTotals totals;
   for (const std::uint16_t b : active) {
-    JoinedBlock& block = blocks[b];
-    const BlockBits& of = plane == 0 ? block.nonzero : block.unary[plane - 1];
-    BlockBits& set = block.unary[plane];
-    for (std::size_t word = 0; word < set.size(); ++word) {
-      set[word] = deposit(bits_at(bits, position), of[word]);
-      position += count_ones(of[word]);
+    BlockBits& set = asked[b];
+    for (std::uint64_t& word : set) {
+      const std::uint64_t of = word;
+      word = deposit(bits_at(bits, position), of);
+      position += count_ones(of);
     }
     const unsigned ones = count_ones(set[0]) + count_ones(set[1]);
     if (ones == 0) continue;
-    block.planes = static_cast<std::uint8_t>(plane + 1);
+    count_plane(blocks[b], plane + 1, set);
     totals.set += ones;
     active[totals.active++] = b;
   }
   return totals;
 }
 
-JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used) {
+// The entries of the last plane.
+HWY_INLINE BlockBits tails_of(const JoinedBlock& block) {
+  if (block.planes < kUnaryPlanes) return {};
+  return {block.unary[2][0] & block.unary[3][0], block.unary[2][1] & block.unary[3][1]};
+}
+
+JoinTotals count_joined(std::span<const JoinedBlock> blocks) {
   JoinTotals totals;
-  for (const std::uint16_t b : used) {
-    const JoinedBlock& block = blocks[b];
+  for (const JoinedBlock& block : blocks) {
     totals.raw_bits += std::size_t{count_ones(block.nonzero[0]) + count_ones(block.nonzero[1])} * (1 + low_bits_of(block.magnitude));
-    if (block.planes == kUnaryPlanes)
-      totals.tails += count_ones(block.unary.back()[0]) + count_ones(block.unary.back()[1]);
+    const BlockBits tails = tails_of(block);
+    totals.tails += count_ones(tails[0]) + count_ones(tails[1]);
   }
   return totals;
 }
@@ -76,23 +88,17 @@ struct JoinState {
 // A block's signs and the planes of q - 1, least first.
 struct BinaryPlanes {
   BlockBits negative;
-  BlockBits planes[kMagnitudes - 1 - kUnitMagnitude + 4];
+  BlockBits planes[kMagnitudes - 1 - kUnitMagnitude + kUnaryDigits];
   unsigned count;
 };
 
-// Unary planes lie one in the other, so bit b of their number is the parity of how many of every 2^b-th there are.
 HWY_INLINE BinaryPlanes binary_planes(const JoinedBlock& block, JoinState& state) {
   BinaryPlanes binary;
   binary.negative = state.take(block.nonzero);
-  const unsigned low_bits = low_bits_of(block.magnitude);
+  const unsigned low_bits = low_bits_of(block.magnitude), digits = static_cast<unsigned>(std::bit_width(block.planes));
   for (unsigned j = 0; j < low_bits; ++j) binary.planes[j] = state.take(block.nonzero);
-  binary.count = low_bits;
-  for (std::size_t every = 1; every <= block.planes; every *= 2) {
-    BlockBits parity = {};
-    for (std::size_t l = every; l <= block.planes; l += every)
-      for (std::size_t word = 0; word < parity.size(); ++word) parity[word] ^= block.unary[l - 1][word];
-    binary.planes[binary.count++] = parity;
-  }
+  for (unsigned digit = 0; digit < digits; ++digit) binary.planes[low_bits + digit] = block.unary[digit];
+  binary.count = low_bits + digits;
   return binary;
 }
 
@@ -110,7 +116,6 @@ struct AddValues {
 };
 
 HWY_INLINE bool bit_of(const BlockBits& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
-HWY_INLINE BlockBits tails_of(const JoinedBlock& block) { return block.planes == kUnaryPlanes ? block.unary.back() : BlockBits{}; }
 
 // A level that is not zero and has, or has not, a tail; or the value that it stands for.
 struct Entry {
@@ -242,29 +247,29 @@ HWY_INLINE void join_block(const JoinedBlock& block, JoinState& state, std::size
 }
 
 template <class Operation>
-void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
           float step, float weight, std::span<float> out) {
   constexpr std::size_t kAhead = 4;  // blocks, of those that are touched
   JoinState state{raw, 0, tails, step, weight};
   std::size_t done = 0;
-  for (std::size_t i = 0; i < used.size(); ++i) {
-    if (Operation::kTouchesAll) prefetch_block(out.data(), (used[i] + kAhead) * kLevelBlock);
-    else if (i + kAhead < used.size()) prefetch_block(out.data(), used[i + kAhead] * kLevelBlock);
-    const std::size_t begin = used[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (Operation::kTouchesAll) prefetch_block(out.data(), (places[i] + kAhead) * kLevelBlock);
+    else if (i + kAhead < places.size()) prefetch_block(out.data(), places[i + kAhead] * kLevelBlock);
+    const std::size_t begin = places[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
     Operation::nothing(out.data() + done, begin - done);
-    join_block<Operation>(blocks[used[i]], state, n, out.data() + begin);
+    join_block<Operation>(blocks[i], state, n, out.data() + begin);
     done = begin + n;
   }
   Operation::nothing(out.data() + done, out.size() - done);
 }
 
-void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out) {
-  join<StoreValues>(blocks, used, raw, tails, step, weight, out);
+  join<StoreValues>(blocks, places, raw, tails, step, weight, out);
 }
-void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                      float step, float weight, std::span<float> out) {
-  join<AddValues>(blocks, used, raw, tails, step, weight, out);
+  join<AddValues>(blocks, places, raw, tails, step, weight, out);
 }
 
 }  // namespace
@@ -279,24 +284,24 @@ HWY_EXPORT(count_joined);
 HWY_EXPORT(join_levels);
 HWY_EXPORT(join_levels_add);
 
-PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
-                       std::size_t position) {
-  return HWY_DYNAMIC_DISPATCH(join_plane)(blocks, active, plane, bits, position);
+PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
+                       const std::byte* bits, std::size_t position) {
+  return HWY_DYNAMIC_DISPATCH(join_plane)(blocks, asked, active, plane, bits, position);
 }
 float largest_decoded(const JoinedBlock& block, float step) {
   const unsigned high = block.planes + (block.planes == kUnaryPlanes ? kExactTail : 0), low_bits = low_bits_of(block.magnitude);
   return decoded_magnitude(static_cast<float>((std::uint32_t{high} + 1) << low_bits), offset_of(block.magnitude), step);
 }
-JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used) {
-  return HWY_DYNAMIC_DISPATCH(count_joined)(blocks, used);
+JoinTotals count_joined(std::span<const JoinedBlock> blocks) {
+  return HWY_DYNAMIC_DISPATCH(count_joined)(blocks);
 }
-void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(join_levels)(blocks, used, raw, tails, step, weight, out);
+  HWY_DYNAMIC_DISPATCH(join_levels)(blocks, places, raw, tails, step, weight, out);
 }
-void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                      float step, float weight, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(join_levels_add)(blocks, used, raw, tails, step, weight, out);
+  HWY_DYNAMIC_DISPATCH(join_levels_add)(blocks, places, raw, tails, step, weight, out);
 }
 
 }  // namespace thinwire::kernels

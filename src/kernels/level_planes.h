@@ -75,18 +75,21 @@ struct PlaneTotals {
 PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
                         BitAppender& string);
 
+constexpr std::size_t kUnaryDigits = 4;
+static_assert(kUnaryPlanes == 0b1100, "of the last plane, and of no other, both upper digits are ones");
+
 // What the decoder knows of a block that has a level which is not zero.
 struct JoinedBlock {
   BlockBits nonzero;
-  std::array<BlockBits, kUnaryPlanes> unary;
-  std::uint8_t magnitude = 0;
-  std::uint8_t planes = 0;  // of unary that have a bit
+  std::array<BlockBits, kUnaryDigits> unary;  // of h, in binary, least first: as many digits as `planes` has
+  std::uint8_t magnitude;
+  std::uint8_t planes;  // in unary, that have a bit
 };
 
 // Takes plane `plane` of each of the active blocks from a string of bits that begins at bit `position`, and may be read 16 bytes beyond
-// what they need.
-PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<std::uint16_t> active, std::size_t plane, const std::byte* bits,
-                       std::size_t position);
+// what they need. asked: as for split_plane().
+PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
+                       const std::byte* bits, std::size_t position);
 
 // An upper bound of what its levels decode to at a step, those with an exact value apart.
 float largest_decoded(const JoinedBlock& block, float step);
@@ -95,14 +98,14 @@ struct JoinTotals {
   std::size_t raw_bits = 0;
   std::size_t tails = 0;
 };
-JoinTotals count_joined(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used);
+JoinTotals count_joined(std::span<const JoinedBlock> blocks);
 
-// out[i] = weight * decoded value, or out[i] += weight * decoded value, of out.size() entries, beyond which no level is. used: the numbers of
-// the blocks that are not all zero, rising. raw has the bits that count_joined() tells, and may be read 16 bytes beyond them; tails are as many
-// as it tells, and their values finite.
-void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+// out[i] = weight * decoded value, or out[i] += weight * decoded value, of out.size() entries, beyond which no level is. places: the numbers of
+// the blocks, which are those that are not all zero, rising. raw has the bits that count_joined() tells, and may be read 16 bytes beyond them;
+// tails are as many as it tells, and their values finite.
+void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out);
-void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> used, const std::byte* raw, const std::byte* tails,
+void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                      float step, float weight, std::span<float> out);
 
 }  // namespace thinwire::kernels

@@ -44,8 +44,7 @@ Bytes encode(std::span<const float> values, float step, std::span<float> residua
 
 std::vector<float> decode(const Bytes& code, std::size_t n, float step, float weight = 1) {
   std::vector<float> values(n, 99.0F);
-  decoder().read(code, n);
-  decoder().store(step, weight, values);
+  decoder().open(code, n).store(step, weight, values);
   return values;
 }
 
@@ -149,8 +148,9 @@ TEST_P(RateChunkTest, LeavesTheResidual) {
 TEST_P(RateChunkTest, BoundsWhatItDecodesTo) {
   for_each_input([](std::span<const float> values, float step) {
     float largest = 0;
-    for (const float value : decode(encode(values, step), values.size(), step)) largest = std::max(largest, std::fabs(value));
-    const float bound = decoder().bound(step);
+    const Bytes code = encode(values, step);
+    for (const float value : decode(code, values.size(), step)) largest = std::max(largest, std::fabs(value));
+    const float bound = decoder().open(code, values.size()).bound(step);
     EXPECT_GE(bound, largest);
     EXPECT_EQ(bound == 0, largest == 0);
   });
@@ -164,10 +164,32 @@ TEST_P(RateChunkTest, AddsWithAWeight) {
     std::vector<float> expected = sum;
     const std::vector<float> decoded = decode(code, values.size(), step);
     for (std::size_t i = 0; i < sum.size(); ++i) expected[i] += 0.3F * decoded[i];
-    decoder().add(step, 0.3F, sum);
+    decoder().open(code, values.size()).add(step, 0.3F, sum);
     expect_same_bits(sum, expected);
     for (std::size_t i = 0; i < sum.size(); ++i) expected[i] = 0.3F * decoded[i];
     expect_same_bits(decode(code, values.size(), step, 0.3F), expected);
+  });
+}
+
+TEST_P(RateChunkTest, CopiesOutliveTheirDecoder) {
+  for_each_input([](std::span<const float> values, float step) {
+    constexpr std::size_t kGuards = 64;
+    const Bytes code = encode(values, step);
+    const std::vector<float> expected = decode(code, values.size(), step);
+    const std::size_t most = most_copy_bytes(values.size(), code.size());
+    const auto memory = std::make_unique<std::uint64_t[]>((most + kGuards) / 8 + 1);
+    const auto bytes = std::as_writable_bytes(std::span(memory.get(), (most + kGuards) / 8 + 1));
+    std::ranges::fill(bytes, std::byte{0xA5});
+    const auto copier = std::make_unique<ChunkDecoder>();
+    const OpenedChunk opened = copier->open(code, values.size()), copy = opened.copy_to(bytes.first(most));
+    EXPECT_TRUE(std::ranges::all_of(bytes.subspan(most), [](std::byte b) { return b == std::byte{0xA5}; }));
+    EXPECT_EQ(copy.bound(step), opened.bound(step));
+    copier->open(encode(mixture(kMostChunkElements, 1, 9), 0.5F), kMostChunkElements);
+    std::vector<float> stored(values.size(), 99.0F), added(values.size(), 0.0F);
+    copy.store(step, 1, stored);
+    copy.add(step, 1, added);
+    expect_same_bits(stored, expected);
+    for (std::size_t i = 0; i < added.size(); ++i) ASSERT_EQ(added[i], expected[i]);
   });
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <string>
+#include <type_traits>
 
 #include "compressors/casq/rate_chunk.h"
 #include "compressors/casq/rate_step.h"
@@ -12,7 +14,7 @@
 
 namespace thinwire {
 
-using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory, casq::StepCode, casq::memory_of;
+using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory, casq::OpenedChunk, casq::StepCode, casq::memory_of;
 
 Exchange CasqRate::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
 
@@ -48,45 +50,53 @@ std::size_t CasqRate::room_bytes(const Piece&, std::size_t) const { return std::
 
 namespace {
 
-struct ReadChunk {
-  const ChunkDecoder& decoder;
+struct OpenedCode {
+  OpenedChunk chunk;
   float step;
+
+  void decode(float weight, bool add, std::span<float> values) const {
+    if (add)
+      chunk.add(step, weight, values);
+    else
+      chunk.store(step, weight, values);
+  }
 };
-// Reads a code that is not empty.
-ReadChunk read_chunk(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) {
+static_assert(std::is_trivially_destructible_v<OpenedCode>, "scratch calls no destructors");
+
+OpenedCode open_code(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) {
+  if (code.empty()) return {{}, 1};  // zeros
   ByteReader reader(code, "a chunk of casq:rate=");
   const float step = casq::step_of(reader.read<StepCode>());
   if (!(step >= kernels::kLeastStep && step <= kernels::kLargestStep))
     throw PayloadError("a chunk of casq:rate= has a step of " + std::to_string(step) + ", which there is not");
-  ChunkDecoder& decoder = casq::coder_in<ChunkDecoder>(room);
-  decoder.read(reader.take(reader.left()), piece.elements());
-  return {decoder, step};
+  return {casq::coder_in<ChunkDecoder>(room).open(reader.take(reader.left()), piece.elements()), step};
 }
 
 }  // namespace
 
-bool CasqRate::is_sooner_read_twice() const {
-  constexpr double kMostBits = 2;  // a twelfth of a reduction's time at half a bit, nothing at 2; at 4 it would take longer
+bool CasqRate::opens_codes() const {
+  constexpr double kMostBits = 2;
   return rate(Pass::kSecond) <= kMostBits;
 }
 
-float CasqRate::check_varied(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) const {
-  if (code.empty()) return 0;
-  const auto [decoder, step] = read_chunk(code, piece, room);
-  return decoder.bound(step);
+std::size_t CasqRate::opened_bytes(const Piece& piece, std::size_t code) const {
+  return sizeof(OpenedCode) + casq::most_copy_bytes(piece.elements(), code);
+}
+
+float CasqRate::open(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> opened, std::span<std::byte> room) const {
+  const OpenedCode found = open_code(code, piece, room);
+  const auto copy = opened.subspan(sizeof(OpenedCode));
+  new (opened.data()) OpenedCode{found.chunk.copy_to(copy), found.step};
+  return found.chunk.bound(found.step);
+}
+
+void CasqRate::decode_opened(std::span<const std::byte> opened, float weight, bool add, std::span<float> values) const {
+  std::launder(reinterpret_cast<const OpenedCode*>(opened.data()))->decode(weight, add, values);
 }
 
 void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
                       std::span<std::byte> room) const {
-  if (code.empty()) {
-    if (!add) std::ranges::fill(values, 0.0f);
-    return;
-  }
-  const auto [decoder, step] = read_chunk(code, piece, room);
-  if (add)
-    decoder.add(step, weight, values);
-  else
-    decoder.store(step, weight, values);
+  open_code(code, piece, room).decode(weight, add, values);
 }
 
 }  // namespace thinwire

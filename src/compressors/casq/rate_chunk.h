@@ -94,51 +94,65 @@ class ChunkEncoder {
   std::array<std::uint16_t, kMostRunBytes + 2 * kBlocks + kMostStates> words_;
 };
 
-// Decodes chunks, one after another: read() a code, then use its values. Large; make one for each thread, and keep it.
-class ChunkDecoder {
- public:
-  // Reads and checks the code of n <= kMostChunkElements elements, whoever made it. Throws PayloadError; then there is nothing to use.
-  void read(std::span<const std::byte> code, std::size_t n);
+// A chunk with its entropy coding undone, which takes longer than the rest of decoding. Its memory is a decoder's, or a copy's.
+struct OpenedChunk {
+  std::span<const kernels::JoinedBlock> blocks;  // those that are not all zero
+  std::span<const std::uint16_t> places;         // their numbers in the chunk
+  std::span<const std::byte> raw;                // signs and low bits; kReadBeyondRaw bytes more may be read
+  std::span<const std::byte> tails;
+  std::span<const float> exact;  // the values themselves, if they were sent as they are
+  float largest_exact;           // of values that were
 
-  // No value that was read last is larger.
+  // No value is larger.
   float bound(float step) const;
-
-  // What was read last, of which out has the n elements: out = weight * value, or out += weight * value.
+  // out, of the chunk's size: out = weight * value, or out += weight * value.
   void store(float step, float weight, std::span<float> out) const;
   void add(float step, float weight, std::span<float> out) const;
+
+  // A copy in memory that is aligned as it is, and has as many bytes as that of a code of so many for n elements may take.
+  OpenedChunk copy_to(std::span<std::byte> memory) const;
+};
+constexpr std::size_t kReadBeyondRaw = 16;
+constexpr std::size_t most_copy_bytes(std::size_t n, std::size_t code) {
+  return kernels::level_blocks(n) * (sizeof(kernels::JoinedBlock) + sizeof(std::uint16_t)) + code + kMostStates * sizeof(std::uint16_t) + kReadBeyondRaw;
+}
+
+// Decodes chunks, one after another. Large; make one for each thread, and keep it.
+class ChunkDecoder {
+ public:
+  // Checks the code of n <= kMostChunkElements elements, whoever made it; throws PayloadError. Valid until the next.
+  OpenedChunk open(std::span<const std::byte> code, std::size_t n);
 
  private:
   static constexpr std::size_t kBlocks = kMostChunkElements / kernels::kLevelBlock;
   static constexpr std::size_t kMostPlaneBytes = kMostChunkElements / 8;
 
-  std::span<const std::uint16_t> used_blocks() const { return std::span(used_).first(used_count_); }
-  void read_exact(std::span<const std::byte> rest);
+  std::span<const kernels::JoinedBlock> blocks() const { return std::span(blocks_).first(used_count_); }
+  std::span<const std::uint16_t> numbers() const;  // 0, 1, 2 and so on: those blocks'
+  OpenedChunk open_exact(std::span<const std::byte> rest, std::size_t n);
   template <std::size_t kStates>
-  void read_levels(std::span<const std::byte> rest);
+  OpenedChunk open_levels(std::span<const std::byte> rest, std::size_t n);
   template <class Decoder>
-  void read_classes(Decoder& decoder, ClassTables tables);
+  void read_classes(Decoder& decoder, ClassTables tables, std::size_t block_count);
   template <class Decoder>
-  void read_densities(Decoder& decoder);
+  void read_densities(Decoder& decoder, std::size_t n);
   template <class Decoder>
   void read_unary(Decoder& decoder, std::size_t magnitude, std::span<std::uint16_t> members);
   template <class Decoder>
   void take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values);
-  void find_rest(const std::byte* begin, std::span<const std::byte> hidden);
-  void check_tails(std::size_t count, std::span<const std::byte> tails);
+  OpenedChunk find_rest(const std::byte* begin, std::span<const std::byte> hidden);
 
-  bool exact_;
-  std::size_t n_, block_count_;
-  std::array<kernels::JoinedBlock, kBlocks> blocks_;
-  std::array<std::uint8_t, kBlocks> densities_;
+  // Of blocks that are not all zero.
   std::size_t used_count_;
-  std::array<std::uint16_t, kBlocks> used_;  // the blocks that are not all zero
+  std::array<kernels::JoinedBlock, kBlocks> blocks_;
+  std::array<std::uint16_t, kBlocks> places_;
+  std::array<std::uint8_t, kBlocks> densities_;
+  std::array<kernels::BlockBits, kBlocks> asked_;  // what join_plane() goes on with
+
   std::array<std::uint8_t, kMostPlaneBytes * (1 + kernels::kUnaryPlanes) + 64> planes_;
   std::array<std::byte, most_code_bytes(kMostChunkElements) + kMostStates * sizeof(std::uint16_t) + kReadBeyond> code_;
   std::array<float, kMostChunkElements> exact_values_;
-  float largest_exact_;
   const std::byte* end_;  // of the code, in code_
-  const std::byte* raw_;
-  const std::byte* tails_;
 };
 
 }  // namespace thinwire::casq

@@ -6,6 +6,7 @@
 
 #include "compressors/casq/rate_chunk.h"
 #include "core/bytes.h"
+#include "core/scratch.h"
 #include "thinwire/errors.h"
 
 namespace thinwire::casq {
@@ -37,42 +38,95 @@ std::uint8_t class_from(int last, std::uint8_t folded, int least, int largest) {
   return static_cast<std::uint8_t>(found);
 }
 
+constexpr auto kNumbers = [] {
+  std::array<std::uint16_t, kMostChunkElements / kernels::kLevelBlock> numbers{};
+  std::ranges::generate(numbers, [next = std::uint16_t{0}]() mutable { return next++; });
+  return numbers;
+}();
+
+float find_largest_exact(std::size_t tails_left, std::span<const std::byte> tails) {
+  ByteReader reader(tails, "a chunk's tails");
+  float largest = 0;
+  for (; tails_left > 0; --tails_left) {
+    if (reader.read<std::uint8_t>() != kernels::kExactTail) continue;
+    const float value = std::fabs(reader.read<float>());
+    if (!std::isfinite(value)) refuse("has a value that is not finite");
+    largest = std::max(largest, value);
+  }
+  reader.expect_end();
+  return largest;
+}
+
+template <class T>
+void copy_into(std::span<std::byte>& memory, std::span<const T>& from) {
+  const auto to = carve<T>(memory, from.size());
+  std::ranges::copy(from, to.begin());
+  from = to;
+}
+
 }  // namespace
 
-void ChunkDecoder::read(std::span<const std::byte> code, std::size_t n) {
-  n_ = n;
-  block_count_ = kernels::level_blocks(n);
-  exact_ = false;
-  used_count_ = 0;
-  largest_exact_ = 0;
+float OpenedChunk::bound(float step) const {
+  float largest = largest_exact;
+  for (const JoinedBlock& block : blocks) largest = std::max(largest, kernels::largest_decoded(block, step));
+  return largest;
+}
+
+void OpenedChunk::store(float step, float weight, std::span<float> out) const {
+  if (exact.empty()) return kernels::join_levels(blocks, places, raw.data(), tails.data(), step, weight, out);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = weight * exact[i];
+}
+
+void OpenedChunk::add(float step, float weight, std::span<float> out) const {
+  if (exact.empty()) return kernels::join_levels_add(blocks, places, raw.data(), tails.data(), step, weight, out);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * exact[i];
+}
+
+OpenedChunk OpenedChunk::copy_to(std::span<std::byte> memory) const {
+  OpenedChunk copy = *this;
+  copy_into(memory, copy.blocks);
+  copy_into(memory, copy.exact);
+  copy_into(memory, copy.places);
+  copy_into(memory, copy.raw);
+  copy_into(memory, copy.tails);
+  return copy;
+}
+
+std::span<const std::uint16_t> ChunkDecoder::numbers() const { return std::span(kNumbers).first(used_count_); }
+
+OpenedChunk ChunkDecoder::open(std::span<const std::byte> code, std::size_t n) {
   ByteReader reader(code, "a chunk's code");
   const auto kind = reader.read<ChunkKind>();
   const auto rest = code.subspan(1);
   if (code.size() > most_code_bytes(n)) refuse("has " + std::to_string(code.size()) + " bytes, more than its values");
   switch (kind) {
     case ChunkKind::kZeros:
-      return reader.expect_end();
-    case ChunkKind::kExact: return read_exact(rest);
-    case ChunkKind::kOneState: return read_levels<1>(rest);
-    case ChunkKind::kFourStates: return read_levels<4>(rest);
-    case ChunkKind::kManyStates: return read_levels<kMostStates>(rest);
+      reader.expect_end();
+      return {};
+    case ChunkKind::kExact: return open_exact(rest, n);
+    case ChunkKind::kOneState: return open_levels<1>(rest, n);
+    case ChunkKind::kFourStates: return open_levels<4>(rest, n);
+    case ChunkKind::kManyStates: return open_levels<kMostStates>(rest, n);
   }
   refuse("is of kind " + std::to_string(static_cast<int>(kind)) + ", which there is not");
 }
 
-void ChunkDecoder::read_exact(std::span<const std::byte> rest) {
+OpenedChunk ChunkDecoder::open_exact(std::span<const std::byte> rest, std::size_t n) {
+  const auto values = std::span(exact_values_).first(n);
   ByteReader reader(rest, "a chunk's code");
-  reader.read_into(std::span(exact_values_).first(n_));
+  reader.read_into(values);
   reader.expect_end();
-  for (const float value : std::span(exact_values_).first(n_)) {
+  OpenedChunk opened{};
+  opened.exact = values;
+  for (const float value : values) {
     if (!std::isfinite(value)) refuse("has a value that is not finite");
-    largest_exact_ = std::max(largest_exact_, std::fabs(value));
+    opened.largest_exact = std::max(opened.largest_exact, std::fabs(value));
   }
-  exact_ = true;
+  return opened;
 }
 
 template <std::size_t kStates>
-void ChunkDecoder::read_levels(std::span<const std::byte> rest) {
+OpenedChunk ChunkDecoder::open_levels(std::span<const std::byte> rest, std::size_t n) {
   ByteReader reader(rest, "a chunk's code");
   const auto tables = reader.read<std::uint16_t>();
   if (tables >= kClassTablesEnd) refuse("chooses tables that there are not");
@@ -85,9 +139,9 @@ void ChunkDecoder::read_levels(std::span<const std::byte> rest) {
   std::array<std::uint32_t, kStates> states;
   const std::byte* const words = code + read_states(code, states);
   RangeDecoder<kStates> decoder(states, words);
-  read_classes(decoder, ClassTables::unpack(tables));
-  read_densities(decoder);
-  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(used_blocks(), [&](std::size_t b) { return blocks_[b].magnitude; });
+  read_classes(decoder, ClassTables::unpack(tables), kernels::level_blocks(n));
+  read_densities(decoder, n);
+  Grouped<kernels::kMagnitudes, kBlocks> by_magnitude(numbers(), [&](std::size_t b) { return blocks_[b].magnitude; });
   for (std::size_t magnitude = 1; magnitude < kernels::kMagnitudes; ++magnitude)
     if (!by_magnitude[magnitude].empty()) read_unary(decoder, magnitude, by_magnitude[magnitude]);
 
@@ -96,11 +150,11 @@ void ChunkDecoder::read_levels(std::span<const std::byte> rest) {
     if (decoder.states()[s] >> 16 != 1) refuse("does not end as it began");
     hidden[s] = static_cast<std::uint16_t>(decoder.states()[s]);
   }
-  find_rest(decoder.next(), std::as_bytes(std::span(hidden)));
+  return find_rest(decoder.next(), std::as_bytes(std::span(hidden)));
 }
 
 template <class Decoder>
-void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
+void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen, std::size_t block_count) {
   const CodingTables& tables = coding_tables();
   ClassContext context;
   std::size_t taken = 0;
@@ -110,14 +164,15 @@ void ChunkDecoder::read_classes(Decoder& decoder, ClassTables chosen) {
     if (decoder.next() > end_) refuse("ends within its classes");
     return value;
   };
-  for (std::size_t b = 0; b < block_count_; ++b) {
+  for (std::size_t b = 0; b < block_count; ++b) {
     const std::uint8_t folded = take(context.after_others ? 1 : 0);
     context.after_others = folded != 0;
     if (folded == 0) continue;
-    used_[used_count_++] = static_cast<std::uint16_t>(b);
-    densities_[b] = context.density = class_from(context.density, static_cast<std::uint8_t>(folded - 1), 1, kDensities - 1);
-    blocks_[b].planes = 0;
-    blocks_[b].magnitude = context.magnitude = class_from(context.magnitude, take(2), 0, kernels::kMagnitudes - 1);
+    places_[used_count_] = static_cast<std::uint16_t>(b);
+    densities_[used_count_] = context.density = class_from(context.density, static_cast<std::uint8_t>(folded - 1), 1, kDensities - 1);
+    blocks_[used_count_].planes = 0;
+    blocks_[used_count_].magnitude = context.magnitude = class_from(context.magnitude, take(2), 0, kernels::kMagnitudes - 1);
+    ++used_count_;
   }
 }
 
@@ -127,8 +182,8 @@ void ChunkDecoder::take_run(Decoder& decoder, const CodingTable& table, std::spa
 }
 
 template <class Decoder>
-void ChunkDecoder::read_densities(Decoder& decoder) {
-  Grouped<kDensities, kBlocks> by_density(used_blocks(), [&](std::size_t b) { return densities_[b]; });
+void ChunkDecoder::read_densities(Decoder& decoder, std::size_t n) {
+  Grouped<kDensities, kBlocks> by_density(numbers(), [&](std::size_t b) { return densities_[b]; });
   for (std::size_t density = 1; density < kDensities; ++density) {
     const auto members = by_density[density];
     const auto values = std::span(planes_).first(members.size() * density_bytes(density));
@@ -139,9 +194,10 @@ void ChunkDecoder::read_densities(Decoder& decoder) {
       next += density_bytes(density);
     }
   }
-  if (used_count_ == 0 || used_[used_count_ - 1] != block_count_ - 1) return;
-  const std::size_t in_last = n_ - (block_count_ - 1) * kernels::kLevelBlock;
-  const BlockBits& last = blocks_[block_count_ - 1].nonzero;
+  const std::size_t last_block = kernels::level_blocks(n) - 1;
+  if (used_count_ == 0 || places_[used_count_ - 1] != last_block) return;
+  const std::size_t in_last = n - last_block * kernels::kLevelBlock;
+  const BlockBits& last = blocks_[used_count_ - 1].nonzero;
   if (in_last < 64 ? last[0] >> in_last != 0 || last[1] != 0 : in_last < 128 && last[1] >> (in_last - 64) != 0)
     refuse("has levels beyond its last value");
 }
@@ -150,51 +206,26 @@ template <class Decoder>
 void ChunkDecoder::read_unary(Decoder& decoder, std::size_t magnitude, std::span<std::uint16_t> members) {
   PlaneRuns runs(magnitude);
   kernels::PlaneTotals totals{members.size(), 0};
-  for (const std::uint16_t b : members) totals.set += ones(blocks_[b].nonzero);
+  for (const std::uint16_t b : members) {
+    asked_[b] = blocks_[b].nonzero;
+    totals.set += ones(blocks_[b].nonzero);
+  }
   for (std::size_t plane = 0; plane < kernels::kUnaryPlanes && totals.set > 0; ++plane) {
     runs.next(totals.set);
     take_run(decoder, runs.table(coding_tables()), std::span(planes_).subspan(runs.begin(), runs.end() - runs.begin()));
-    totals = kernels::join_plane(blocks_, members.first(totals.active), plane, std::as_bytes(std::span(planes_)).data(), runs.begin_bit());
+    totals = kernels::join_plane(blocks_, asked_, members.first(totals.active), plane, std::as_bytes(std::span(planes_)).data(), runs.begin_bit());
   }
 }
 
 // What follows the words: signs and low bits, of which the states hid the first bytes, and tails.
-void ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> hidden) {
-  const kernels::JoinTotals totals = kernels::count_joined(blocks_, used_blocks());
+OpenedChunk ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> hidden) {
+  const kernels::JoinTotals totals = kernels::count_joined(blocks());
   const std::size_t raw_bytes = (totals.raw_bits + 7) / 8, here = raw_bytes - std::min(raw_bytes, hidden.size());
   if (static_cast<std::size_t>(end_ - begin) < here) refuse("ends within its signs and low bits");
   std::byte* const raw = code_.data() + (begin - code_.data()) - hidden.size();
   std::copy(hidden.begin(), hidden.end(), raw);
-  raw_ = raw;
-  tails_ = begin + here;
-  check_tails(totals.tails, {tails_, end_});
-}
-
-void ChunkDecoder::check_tails(std::size_t count, std::span<const std::byte> tails) {
-  ByteReader reader(tails, "a chunk's tails");
-  for (; count > 0; --count) {
-    if (reader.read<std::uint8_t>() != kernels::kExactTail) continue;
-    const float value = std::fabs(reader.read<float>());
-    if (!std::isfinite(value)) refuse("has a value that is not finite");
-    largest_exact_ = std::max(largest_exact_, value);
-  }
-  reader.expect_end();
-}
-
-float ChunkDecoder::bound(float step) const {
-  float largest = largest_exact_;
-  for (const std::uint16_t b : used_blocks()) largest = std::max(largest, kernels::largest_decoded(blocks_[b], step));
-  return largest;
-}
-
-void ChunkDecoder::store(float step, float weight, std::span<float> out) const {
-  if (!exact_) return kernels::join_levels(blocks_, used_blocks(), raw_, tails_, step, weight, out);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = weight * exact_values_[i];
-}
-
-void ChunkDecoder::add(float step, float weight, std::span<float> out) const {
-  if (!exact_) return kernels::join_levels_add(blocks_, used_blocks(), raw_, tails_, step, weight, out);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * exact_values_[i];
+  const std::span<const std::byte> tails(begin + here, end_);
+  return {blocks(), std::span(places_).first(used_count_), {raw, raw_bytes}, tails, {}, find_largest_exact(totals.tails, tails)};
 }
 
 }  // namespace thinwire::casq

@@ -71,9 +71,13 @@ class Codec {
   // finite values.
   virtual float check(std::span<const std::byte> /*code*/, const Piece& /*piece*/) const { return 0; }
   // Codes without a fixed length are checked as they are decoded, before a bucket's commit point, and what they decode to is kept until then. Unless
-  // they are so short that it is sooner done to check them, by check_varied(), and to decode them past it.
-  virtual bool is_sooner_read_twice() const { return false; }
-  virtual float check_varied(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*room*/) const { return 0; }
+  // it is sooner done to open them there, and to decode past it what that has found. open() checks a code, returns an upper bound of the magnitudes
+  // that it decodes to, and throws PayloadError. opened: at least opened_bytes() of a code of so many, aligned to 64.
+  virtual bool opens_codes() const { return false; }
+  virtual std::size_t opened_bytes(const Piece& /*piece*/, std::size_t /*code*/) const { return 0; }
+  virtual float open(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*opened*/, std::span<std::byte> /*room*/) const { return 0; }
+  // As decode().
+  virtual void decode_opened(std::span<const std::byte> /*opened*/, float /*weight*/, bool /*add*/, std::span<float> /*values*/) const {}
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }

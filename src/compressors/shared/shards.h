@@ -187,10 +187,12 @@ class OwnersMessages {
   bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
   // and, if it has, values <- weight * what that decodes to, or with `add` values <- values + that.
   void decode(std::size_t place, std::span<float> values, std::size_t thread, float weight = 1, bool add = false) const {
+    if (!opened_.empty()) return shards_.codec().decode_opened(opened_[place], weight, add, values);
     shards_.codec().decode(code(place), *shards_.pieces()[place], weight, add, values, rooms_.of(thread));
   }
-  // An upper bound of all of it, if codes were checked as messages were read, or are now; nothing if they are better checked as they are decoded.
-  std::optional<double> bound(const Readings& readings, Context& context) const;
+  // Opens codes that are to be opened. Returns an upper bound of all of it, if codes were checked as messages were read, or are now; nothing if they
+  // are better checked as they are decoded.
+  std::optional<double> open(const Readings& readings, Context& context);
   // A thread's, between its decodings here.
   std::span<std::byte> room(std::size_t thread) const { return rooms_.of(thread); }
   // Whether all of it can be stored.
@@ -209,6 +211,7 @@ class OwnersMessages {
   const Shards& shards_;
   std::span<const ReceivedMessage> messages_;
   CodecRooms rooms_;
+  std::span<std::span<std::byte>> opened_;  // by place
 };
 
 // Fills `received` with what all workers have sent to this one, and `payloads` with the bytes of that.
