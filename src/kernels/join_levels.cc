@@ -11,7 +11,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/join_levels.cc"
-#include "hwy/foreach_target.h"  // must come before the next four
+#include "hwy/foreach_target.h"  // must come before the next five
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/bit_deposit-inl.h"
 #include "kernels/groups-inl.h"
@@ -23,7 +24,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 constexpr unsigned kMostNarrowLowBits = 3;
-constexpr unsigned kSparse = 8;  // levels that are sooner decoded one by one
 
 // Unary planes lie one in the other, so digit d of their number is the parity of how many of every 2^d-th there are.
 HWY_INLINE void count_plane(JoinedBlock& block, std::size_t number, const BlockBits& set) {
@@ -103,16 +103,29 @@ HWY_INLINE BinaryPlanes binary_planes(const JoinedBlock& block, JoinState& state
 }
 
 struct StoreValues {
-  static constexpr bool kTouchesAll = true;
+  static constexpr bool kTouchesMemory = true, kTouchesAll = true;
+  static constexpr unsigned kSparse = 8;  // levels that are sooner decoded one by one
   static HWY_INLINE void nothing(float* out, std::size_t n) { std::fill_n(out, n, 0.0F); }
   static HWY_INLINE void one(float* out, float value) { *out = value; }
-  static HWY_INLINE Vector<float> combine(const float*, Vector<float> value) { return value; }
+  static HWY_INLINE void many(float* out, Vector<float> values) { hn::StoreU(values, kFloat, out); }
 };
 struct AddValues {
-  static constexpr bool kTouchesAll = false;
+  static constexpr bool kTouchesMemory = true, kTouchesAll = false;
+  static constexpr unsigned kSparse = 8;
   static HWY_INLINE void nothing(float*, std::size_t) {}
   static HWY_INLINE void one(float* out, float value) { *out += value; }
-  static HWY_INLINE Vector<float> combine(const float* out, Vector<float> value) { return hn::Add(hn::LoadU(kFloat, out), value); }
+  static HWY_INLINE void many(float* out, Vector<float> values) { hn::StoreU(hn::Add(hn::LoadU(kFloat, out), values), kFloat, out); }
+};
+// Past the caches, in whole lines.
+struct StreamValues : StoreValues {
+  static constexpr bool kTouchesMemory = false;
+  static constexpr unsigned kSparse = 0;
+  static HWY_INLINE void nothing(float* out, std::size_t n) {
+    const std::size_t whole = n - n % kWidth<float>;
+    for (std::size_t i = 0; i < whole; i += kWidth<float>) hn::Stream(hn::Zero(kFloat), kFloat, out + i);
+    std::fill_n(out + whole, n - whole, 0.0F);
+  }
+  static HWY_INLINE void many(float* out, Vector<float> values) { hn::Stream(values, kFloat, out); }
 };
 
 HWY_INLINE bool bit_of(const BlockBits& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
@@ -162,7 +175,7 @@ HWY_INLINE void join_vectors(const Load& load_levels, float offset, const JoinSt
   for (std::size_t i = 0; i < kFloatVectors; ++i) {
     float* const at = to + i * kWidth<float>;
     const auto value = hn::Mul(decoded_of(load_levels(i), offset, state.step), hn::Set(kFloat, state.weight));
-    hn::StoreU(Operation::combine(at, value), kFloat, at);
+    Operation::many(at, value);
   }
   if (n < kLevelBlock) std::copy_n(padded, n, out);
 }
@@ -237,7 +250,7 @@ HWY_INLINE void join_wide(const JoinedBlock& block, const BinaryPlanes& binary, 
 template <class Operation>
 HWY_INLINE void join_block(const JoinedBlock& block, JoinState& state, std::size_t n, float* out) {
   const BinaryPlanes binary = binary_planes(block, state);
-  if (count_ones(block.nonzero[0]) + count_ones(block.nonzero[1]) <= kSparse) {
+  if (count_ones(block.nonzero[0]) + count_ones(block.nonzero[1]) <= Operation::kSparse) {
     join_sparse<Operation>(block, binary, state, n, out);
   } else if (block.planes == kUnaryPlanes || low_bits_of(block.magnitude) > kMostNarrowLowBits) {
     join_wide<Operation>(block, binary, state, n, out);
@@ -253,11 +266,14 @@ void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> pl
   JoinState state{raw, 0, tails, step, weight};
   std::size_t done = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if (Operation::kTouchesAll) prefetch_block(out.data(), (places[i] + kAhead) * kLevelBlock);
-    else if (i + kAhead < places.size()) prefetch_block(out.data(), places[i + kAhead] * kLevelBlock);
+    if constexpr (Operation::kTouchesMemory) {
+      if (Operation::kTouchesAll) prefetch_block(out.data(), (places[i] + kAhead) * kLevelBlock);
+      else if (i + kAhead < places.size()) prefetch_block(out.data(), places[i + kAhead] * kLevelBlock);
+    }
     const std::size_t begin = places[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
     Operation::nothing(out.data() + done, begin - done);
-    join_block<Operation>(blocks[i], state, n, out.data() + begin);
+    if (Operation::kTouchesMemory || n == kLevelBlock) join_block<Operation>(blocks[i], state, n, out.data() + begin);
+    else join_block<StoreValues>(blocks[i], state, n, out.data() + begin);
     done = begin + n;
   }
   Operation::nothing(out.data() + done, out.size() - done);
@@ -266,6 +282,11 @@ void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> pl
 void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out) {
   join<StoreValues>(blocks, places, raw, tails, step, weight, out);
+}
+void join_levels_past_caches(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw,
+                             const std::byte* tails, float step, float weight, std::span<float> out) {
+  join<StreamValues>(blocks, places, raw, tails, step, weight, out);
+  hwy::FlushStream();
 }
 void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                      float step, float weight, std::span<float> out) {
@@ -282,6 +303,7 @@ namespace thinwire::kernels {
 HWY_EXPORT(join_plane);
 HWY_EXPORT(count_joined);
 HWY_EXPORT(join_levels);
+HWY_EXPORT(join_levels_past_caches);
 HWY_EXPORT(join_levels_add);
 
 PlaneTotals join_plane(std::span<JoinedBlock> blocks, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
@@ -298,6 +320,10 @@ JoinTotals count_joined(std::span<const JoinedBlock> blocks) {
 void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(join_levels)(blocks, places, raw, tails, step, weight, out);
+}
+void join_levels_past_caches(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw,
+                             const std::byte* tails, float step, float weight, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(join_levels_past_caches)(blocks, places, raw, tails, step, weight, out);
 }
 void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                      float step, float weight, std::span<float> out) {

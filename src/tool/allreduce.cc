@@ -1,3 +1,4 @@
+#include "core/aligned.h"
 #include "tool/allreduce.h"
 
 #include <algorithm>
@@ -113,7 +114,7 @@ class Measurement {
 
   AllreduceFigures run() {
     pass(plain_);  // touches memory, opens connections
-    const std::vector<float> exact = buffer_;
+    const AlignedFloats exact = buffer_;
     divide();
     Division compressed = division(options_.compressor, figures_.bucket_elements, figures_.lanes);
     figures_.link = measure_link(*compressed.reducer);
@@ -280,7 +281,7 @@ class Measurement {
         throw Error("worker " + std::to_string(rank) + " ended with another mean than worker 0; workers run different versions");
   }
 
-  std::optional<double> error_against(const std::vector<float>& exact) const {
+  std::optional<double> error_against(const AlignedFloats& exact) const {
     double error = 0, energy = 0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const double difference = static_cast<double>(buffer_[i]) - static_cast<double>(exact[i]);
@@ -306,7 +307,7 @@ class Measurement {
   Trace* trace_;
   Division plain_;
   const std::vector<float> gradient_;
-  std::vector<float> buffer_;
+  AlignedFloats buffer_;  // as tensors' memory is
   double processor_seconds_ = 0;  // in the passes since it was last taken
   AllreduceFigures figures_;
 };

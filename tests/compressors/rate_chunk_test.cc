@@ -167,6 +167,10 @@ TEST_P(RateChunkTest, AddsWithAWeight) {
     decoder().open(code, values.size()).add(step, 0.3F, sum);
     expect_same_bits(sum, expected);
     for (std::size_t i = 0; i < sum.size(); ++i) expected[i] = 0.3F * decoded[i];
+    AlignedFloats past_caches(values.size() + 1, 99.0F);
+    decoder().open(code, values.size()).store_past_caches(step, 0.3F, std::span(past_caches).first(values.size()));
+    expect_same_bits(std::span(past_caches).first(values.size()), expected);
+    EXPECT_EQ(past_caches.back(), 99.0F);
     expect_same_bits(decode(code, values.size(), step, 0.3F), expected);
   });
 }

@@ -53,13 +53,6 @@ namespace {
 struct OpenedCode {
   OpenedChunk chunk;
   float step;
-
-  void decode(float weight, bool add, std::span<float> values) const {
-    if (add)
-      chunk.add(step, weight, values);
-    else
-      chunk.store(step, weight, values);
-  }
 };
 static_assert(std::is_trivially_destructible_v<OpenedCode>, "scratch calls no destructors");
 
@@ -74,11 +67,6 @@ OpenedCode open_code(std::span<const std::byte> code, const Piece& piece, std::s
 
 }  // namespace
 
-bool CasqRate::opens_codes() const {
-  constexpr double kMostBits = 2;
-  return rate(Pass::kSecond) <= kMostBits;
-}
-
 std::size_t CasqRate::opened_bytes(const Piece& piece, std::size_t code) const {
   return sizeof(OpenedCode) + casq::most_copy_bytes(piece.elements(), code);
 }
@@ -90,13 +78,21 @@ float CasqRate::open(std::span<const std::byte> code, const Piece& piece, std::s
   return found.chunk.bound(found.step);
 }
 
-void CasqRate::decode_opened(std::span<const std::byte> opened, float weight, bool add, std::span<float> values) const {
-  std::launder(reinterpret_cast<const OpenedCode*>(opened.data()))->decode(weight, add, values);
+void CasqRate::decode_opened(std::span<const std::byte> opened, float weight, bool past_caches, std::span<float> values) const {
+  const OpenedCode& code = *std::launder(reinterpret_cast<const OpenedCode*>(opened.data()));
+  if (past_caches)
+    code.chunk.store_past_caches(code.step, weight, values);
+  else
+    code.chunk.store(code.step, weight, values);
 }
 
 void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
                       std::span<std::byte> room) const {
-  open_code(code, piece, room).decode(weight, add, values);
+  const OpenedCode opened = open_code(code, piece, room);
+  if (add)
+    opened.chunk.add(opened.step, weight, values);
+  else
+    opened.chunk.store(opened.step, weight, values);
 }
 
 }  // namespace thinwire

@@ -77,6 +77,11 @@ void OpenedChunk::store(float step, float weight, std::span<float> out) const {
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = weight * exact[i];
 }
 
+void OpenedChunk::store_past_caches(float step, float weight, std::span<float> out) const {
+  if (!exact.empty()) return store(step, weight, out);
+  kernels::join_levels_past_caches(blocks, places, raw.data(), tails.data(), step, weight, out);
+}
+
 void OpenedChunk::add(float step, float weight, std::span<float> out) const {
   if (exact.empty()) return kernels::join_levels_add(blocks, places, raw.data(), tails.data(), step, weight, out);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * exact[i];

@@ -76,8 +76,8 @@ class Codec {
   virtual bool opens_codes() const { return false; }
   virtual std::size_t opened_bytes(const Piece& /*piece*/, std::size_t /*code*/) const { return 0; }
   virtual float open(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*opened*/, std::span<std::byte> /*room*/) const { return 0; }
-  // As decode().
-  virtual void decode_opened(std::span<const std::byte> /*opened*/, float /*weight*/, bool /*add*/, std::span<float> /*values*/) const {}
+  // values <- weight * decoded; past the caches they begin with a line of memory.
+  virtual void decode_opened(std::span<const std::byte> /*opened*/, float /*weight*/, bool /*past_caches*/, std::span<float> /*values*/) const {}
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }

@@ -24,6 +24,7 @@ void store(std::span<const float> mean, float gradient_scale, std::span<const fl
     case ElementType::kFloat16:
       return kernels::commit_fp16(mean, factor, left, halves_of(gradient), residual);
     default:
+      if (mean.empty()) return kernels::commit_past_caches({}, factor, left, {}, residual);
       if (factor == 1 && mean.data() == gradient.floats().data() && left.data() == residual.data()) return;
       if (past_caches && mean.data() != gradient.floats().data())
         return kernels::commit_past_caches(mean, factor, left, gradient.floats(), residual);
@@ -95,6 +96,13 @@ CommitRoom CommitRooms::read(const Work& work, std::size_t i, std::size_t thread
 std::span<float> CommitRooms::mean(const Work& work, std::size_t i, std::size_t thread) const {
   const Piece& piece = work.pieces[i];
   return piece.gradient.is_float() && !past_caches_ ? piece.gradient.floats() : own(means_, piece, thread);
+}
+
+std::span<float> CommitRooms::past_caches(const Work& work, std::size_t i) const {
+  constexpr std::size_t kLineBytes = 64;
+  const GradientSpan& gradient = work.pieces[i].gradient;
+  const bool begins_a_line = reinterpret_cast<std::uintptr_t>(gradient.bytes.data()) % kLineBytes == 0;
+  return past_caches_ && gradient.type == ElementType::kFloat32 && begins_a_line ? gradient.floats() : std::span<float>();
 }
 
 void commit(const Work& work, std::size_t i, const CommitRoom& room, std::span<const float> owed) {

@@ -42,6 +42,8 @@ class CommitRooms {
   CommitRoom read(const Work& work, std::size_t piece, std::size_t thread) const;
   // For its mean alone.
   std::span<float> mean(const Work& work, std::size_t piece, std::size_t thread) const;
+  // The place of a mean that may be written to it past the caches, times 1 / gradient_scale; else nothing.
+  std::span<float> past_caches(const Work& work, std::size_t piece) const;
 
  private:
   std::span<float> own(std::span<float> rooms, const Piece& piece, std::size_t thread) const {
@@ -53,7 +55,7 @@ class CommitRooms {
   std::span<float> lefts_, means_;  // one for each thread
 };
 
-// room.mean holds the mean, room.left what this worker did not send: of its values, less its own part of the mean. owed: what is to be
+// room.mean holds the mean, or nothing if that is in its place, room.left what this worker did not send: of its values, less its own part of the mean. owed: what is to be
 // added to that beyond its own error; may be empty.
 void commit(const Work& work, std::size_t piece, const CommitRoom& room, std::span<const float> owed = {});
 // The same for a piece whose values this worker has added to the mean as they are.

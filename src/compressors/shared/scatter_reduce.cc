@@ -133,13 +133,13 @@ void commit_means(const Shards& shards, const OwnersMessages& sent, const OwnSha
     if (!sent.used(place)) return skip_measured(work, index);
     const auto owed = piece.owner == rank ? means.lost(shards.place_at_owner(place)) : std::span<const float>();
     if (own.is_added(piece.owner)) {
-      const std::span<float> mean = early.keeps() ? early.kept(piece) : rooms.mean(work, index, thread);
-      if (!early.keeps()) sent.decode(place, mean, thread);
+      const std::span<float> mean = early.keeps() ? early.kept(piece) : sent.decode_mean(place, rooms, work, thread);
       return commit_added(work, index, mean, owed);
     }
     if (early.keeps()) return commit(work, index, {lefts.of(place), early.kept(piece)}, owed);
-    const CommitRoom room = lefts.keeps() ? CommitRoom{lefts.of(place), rooms.mean(work, index, thread)} : rooms.read(work, index, thread);
-    if (!lefts.keeps() && !room.left.empty()) shards.codec().decode(own.code(place), piece, -1, true, room.left, sent.room(thread));
+    if (lefts.keeps()) return commit(work, index, {lefts.of(place), sent.decode_mean(place, rooms, work, thread)}, owed);
+    const CommitRoom room = rooms.read(work, index, thread);
+    if (!room.left.empty()) shards.codec().decode(own.code(place), piece, -1, true, room.left, sent.room(thread));
     sent.decode(place, room.mean, thread);
     commit(work, index, room, owed);
   });

@@ -185,10 +185,25 @@ class OwnersMessages {
 
   // Of the piece at `place` in the shards' pieces: whether its owner has sent anything of it,
   bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
-  // and, if it has, values <- weight * what that decodes to, or with `add` values <- values + that.
-  void decode(std::size_t place, std::span<float> values, std::size_t thread, float weight = 1, bool add = false) const {
-    if (!opened_.empty()) return shards_.codec().decode_opened(opened_[place], weight, add, values);
-    shards_.codec().decode(code(place), *shards_.pieces()[place], weight, add, values, rooms_.of(thread));
+  // and, if it has, values <- what that decodes to.
+  void decode(std::size_t place, std::span<float> values, std::size_t thread) const {
+    if (!opened_.empty()) return shards_.codec().decode_opened(opened_[place], 1, false, values);
+    shards_.codec().decode(code(place), *shards_.pieces()[place], 1, false, values, rooms_.of(thread));
+  }
+  // left <- left less what that decodes to.
+  void take_from(std::size_t place, std::span<float> left, std::size_t thread) const {
+    shards_.codec().decode(code(place), *shards_.pieces()[place], -1, true, left, rooms_.of(thread));
+  }
+  // The mean for commit(), in rooms; or nothing, if it is decoded to its place.
+  std::span<float> decode_mean(std::size_t place, const CommitRooms& rooms, const Work& work, std::size_t thread) const {
+    const std::size_t index = shards_.index(place);
+    if (const auto gradient = rooms.past_caches(work, index); !gradient.empty() && !opened_.empty()) {
+      shards_.codec().decode_opened(opened_[place], 1 / work.gradient_scale, true, gradient);
+      return {};
+    }
+    const std::span<float> mean = rooms.mean(work, index, thread);
+    decode(place, mean, thread);
+    return mean;
   }
   // Opens codes that are to be opened. Returns an upper bound of all of it, if codes were checked as messages were read, or are now; nothing if they
   // are better checked as they are decoded.

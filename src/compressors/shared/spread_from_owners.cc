@@ -38,8 +38,9 @@ void commit_all(const Shards& shards, const OwnersMessages& sent, const OwnLefts
     const auto left = is_own && lefts.keeps() ? lefts.of(shards.place_at_owner(place)) : std::span<float>();
     if (early.keeps()) return commit(work, index, {left, early.kept(piece)});
     const bool is_read = is_own && !lefts.keeps();
-    const CommitRoom room = is_read ? rooms.read(work, index, thread) : CommitRoom{left, rooms.mean(work, index, thread)};
-    if (is_read && !room.left.empty()) sent.decode(place, room.left, thread, -1, true);
+    if (!is_read) return commit(work, index, {left, sent.decode_mean(place, rooms, work, thread)});
+    const CommitRoom room = rooms.read(work, index, thread);
+    if (!room.left.empty()) sent.take_from(place, room.left, thread);
     sent.decode(place, room.mean, thread);
     commit(work, index, room);
   });
