@@ -99,7 +99,7 @@ class Codec {
   void decode_add(float step, Floats& sum) {
     std::size_t chunk = 0;
     for_each_chunk(sum.size(), [&](std::size_t begin, std::size_t n) {
-      decoder_->open(std::span(codes_[chunk]).first(sizes_[chunk]), n).add(step, 1, std::span(sum).subspan(begin, n));
+      decoder_->unpack(std::span(codes_[chunk]).first(sizes_[chunk]), n).add(step, 1, std::span(sum).subspan(begin, n));
       ++chunk;
     });
   }

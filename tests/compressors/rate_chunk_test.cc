@@ -44,7 +44,7 @@ Bytes encode(std::span<const float> values, float step, std::span<float> residua
 
 std::vector<float> decode(const Bytes& code, std::size_t n, float step, float weight = 1) {
   std::vector<float> values(n, 99.0F);
-  decoder().open(code, n).store(step, weight, values);
+  decoder().unpack(code, n).store(step, weight, values);
   return values;
 }
 
@@ -150,7 +150,7 @@ TEST_P(RateChunkTest, BoundsWhatItDecodesTo) {
     float largest = 0;
     const Bytes code = encode(values, step);
     for (const float value : decode(code, values.size(), step)) largest = std::max(largest, std::fabs(value));
-    const float bound = decoder().open(code, values.size()).bound(step);
+    const float bound = decoder().unpack(code, values.size()).bound(step);
     EXPECT_GE(bound, largest);
     EXPECT_EQ(bound == 0, largest == 0);
   });
@@ -164,11 +164,11 @@ TEST_P(RateChunkTest, AddsWithAWeight) {
     std::vector<float> expected = sum;
     const std::vector<float> decoded = decode(code, values.size(), step);
     for (std::size_t i = 0; i < sum.size(); ++i) expected[i] += 0.3F * decoded[i];
-    decoder().open(code, values.size()).add(step, 0.3F, sum);
+    decoder().unpack(code, values.size()).add(step, 0.3F, sum);
     expect_same_bits(sum, expected);
     for (std::size_t i = 0; i < sum.size(); ++i) expected[i] = 0.3F * decoded[i];
     AlignedFloats past_caches(values.size() + 1, 99.0F);
-    decoder().open(code, values.size()).store_past_caches(step, 0.3F, std::span(past_caches).first(values.size()));
+    decoder().unpack(code, values.size()).store_past_caches(step, 0.3F, std::span(past_caches).first(values.size()));
     expect_same_bits(std::span(past_caches).first(values.size()), expected);
     EXPECT_EQ(past_caches.back(), 99.0F);
     expect_same_bits(decode(code, values.size(), step, 0.3F), expected);
@@ -185,10 +185,10 @@ TEST_P(RateChunkTest, CopiesOutliveTheirDecoder) {
     const auto bytes = std::as_writable_bytes(std::span(memory.get(), (most + kGuards) / 8 + 1));
     std::ranges::fill(bytes, std::byte{0xA5});
     const auto copier = std::make_unique<ChunkDecoder>();
-    const OpenedChunk opened = copier->open(code, values.size()), copy = opened.copy_to(bytes.first(most));
+    const UnpackedChunk unpacked = copier->unpack(code, values.size()), copy = unpacked.copy_to(bytes.first(most));
     EXPECT_TRUE(std::ranges::all_of(bytes.subspan(most), [](std::byte b) { return b == std::byte{0xA5}; }));
-    EXPECT_EQ(copy.bound(step), opened.bound(step));
-    copier->open(encode(mixture(kMostChunkElements, 1, 9), 0.5F), kMostChunkElements);
+    EXPECT_EQ(copy.bound(step), unpacked.bound(step));
+    copier->unpack(encode(mixture(kMostChunkElements, 1, 9), 0.5F), kMostChunkElements);
     std::vector<float> stored(values.size(), 99.0F), added(values.size(), 0.0F);
     copy.store(step, 1, stored);
     copy.add(step, 1, added);

@@ -49,7 +49,7 @@ Bytes own_code(Input& input, std::size_t n, float step) {
   const casq::EncodedChunk encoded = coders().encoder.encode(values, step, code, residual);
   require(encoded.finite && encoded.bytes <= code.size(), "finite values have a code that is not too long");
   code.resize(encoded.bytes);
-  coders().decoder.open(code, n).store(step, 1, decoded);
+  coders().decoder.unpack(code, n).store(step, 1, decoded);
   for (std::size_t i = 0; i < n; ++i) require(residual[i] == values[i] - decoded[i], "the residual is what decoding leaves");
   return code;
 }
@@ -57,14 +57,14 @@ Bytes own_code(Input& input, std::size_t n, float step) {
 void decode(const Bytes& code, std::size_t n, float step) {
   std::vector<float> stored(n), added(n, -0.0F), plain(n);
   Bytes memory(casq::most_copy_bytes(n, code.size()));
-  const casq::OpenedChunk opened = coders().decoder.open(code, n), copy = opened.copy_to(memory);
-  opened.store(step, 0.5F, stored);
-  for (const float value : stored) require(std::isfinite(value) && std::fabs(value) <= opened.bound(step), "decoded values are within their bound");
+  const casq::UnpackedChunk unpacked = coders().decoder.unpack(code, n), copy = unpacked.copy_to(memory);
+  unpacked.store(step, 0.5F, stored);
+  for (const float value : stored) require(std::isfinite(value) && std::fabs(value) <= unpacked.bound(step), "decoded values are within their bound");
   std::fill(added.begin(), added.end(), 0.0F);
   copy.add(step, 0.5F, added);
   for (std::size_t i = 0; i < n; ++i) require(added[i] == stored[i], "what is added to 0 is what is stored");
   kernels::force_target(kernels::available_targets().back());
-  coders().decoder.open(code, n).store(step, 0.5F, plain);
+  coders().decoder.unpack(code, n).store(step, 0.5F, plain);
   kernels::force_target("");
   require(same_bits(plain, stored), "all targets decode alike");
 }

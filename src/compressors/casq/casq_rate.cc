@@ -14,7 +14,7 @@
 
 namespace thinwire {
 
-using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory, casq::OpenedChunk, casq::StepCode, casq::memory_of;
+using casq::ChunkDecoder, casq::ChunkEncoder, casq::ChunkRecord, casq::CasqRateMemory, casq::UnpackedChunk, casq::StepCode, casq::memory_of;
 
 Exchange CasqRate::exchange(Work& work, Context& context) const { return reduce_coded(*this, options_.reduce, work, context); }
 
@@ -50,36 +50,36 @@ std::size_t CasqRate::room_bytes(const Piece&, std::size_t) const { return std::
 
 namespace {
 
-struct OpenedCode {
-  OpenedChunk chunk;
+struct UnpackedCode {
+  UnpackedChunk chunk;
   float step;
 };
-static_assert(std::is_trivially_destructible_v<OpenedCode>, "scratch calls no destructors");
+static_assert(std::is_trivially_destructible_v<UnpackedCode>, "scratch calls no destructors");
 
-OpenedCode open_code(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) {
+UnpackedCode unpack_code(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> room) {
   if (code.empty()) return {{}, 1};  // zeros
   ByteReader reader(code, "a chunk of casq:rate=");
   const float step = casq::step_of(reader.read<StepCode>());
   if (!(step >= kernels::kLeastStep && step <= kernels::kLargestStep))
     throw PayloadError("a chunk of casq:rate= has a step of " + std::to_string(step) + ", which there is not");
-  return {casq::coder_in<ChunkDecoder>(room).open(reader.take(reader.left()), piece.elements()), step};
+  return {casq::coder_in<ChunkDecoder>(room).unpack(reader.take(reader.left()), piece.elements()), step};
 }
 
 }  // namespace
 
-std::size_t CasqRate::opened_bytes(const Piece& piece, std::size_t code) const {
-  return sizeof(OpenedCode) + casq::most_copy_bytes(piece.elements(), code);
+std::size_t CasqRate::unpacked_bytes(const Piece& piece, std::size_t code) const {
+  return sizeof(UnpackedCode) + casq::most_copy_bytes(piece.elements(), code);
 }
 
-float CasqRate::open(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> opened, std::span<std::byte> room) const {
-  const OpenedCode found = open_code(code, piece, room);
-  const auto copy = opened.subspan(sizeof(OpenedCode));
-  new (opened.data()) OpenedCode{found.chunk.copy_to(copy), found.step};
+float CasqRate::unpack(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> unpacked, std::span<std::byte> room) const {
+  const UnpackedCode found = unpack_code(code, piece, room);
+  const auto copy = unpacked.subspan(sizeof(UnpackedCode));
+  new (unpacked.data()) UnpackedCode{found.chunk.copy_to(copy), found.step};
   return found.chunk.bound(found.step);
 }
 
-void CasqRate::decode_opened(std::span<const std::byte> opened, float weight, bool past_caches, std::span<float> values) const {
-  const OpenedCode& code = *std::launder(reinterpret_cast<const OpenedCode*>(opened.data()));
+void CasqRate::decode_unpacked(std::span<const std::byte> unpacked, float weight, bool past_caches, std::span<float> values) const {
+  const UnpackedCode& code = *std::launder(reinterpret_cast<const UnpackedCode*>(unpacked.data()));
   if (past_caches)
     code.chunk.store_past_caches(code.step, weight, values);
   else
@@ -88,11 +88,11 @@ void CasqRate::decode_opened(std::span<const std::byte> opened, float weight, bo
 
 void CasqRate::decode(std::span<const std::byte> code, const Piece& piece, float weight, bool add, std::span<float> values,
                       std::span<std::byte> room) const {
-  const OpenedCode opened = open_code(code, piece, room);
+  const UnpackedCode unpacked = unpack_code(code, piece, room);
   if (add)
-    opened.chunk.add(opened.step, weight, values);
+    unpacked.chunk.add(unpacked.step, weight, values);
   else
-    opened.chunk.store(opened.step, weight, values);
+    unpacked.chunk.store(unpacked.step, weight, values);
 }
 
 }  // namespace thinwire

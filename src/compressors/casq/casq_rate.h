@@ -56,10 +56,10 @@ class CasqRate : public Compressor, private Codec {
   std::uint8_t wire_version() const override { return kWireVersion; }
   std::size_t most_bytes(const Piece& piece) const override;
   bool has_fixed_length() const override { return false; }
-  bool opens_codes() const override { return true; }
-  std::size_t opened_bytes(const Piece& piece, std::size_t code) const override;
-  float open(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> opened, std::span<std::byte> room) const override;
-  void decode_opened(std::span<const std::byte> opened, float weight, bool past_caches, std::span<float> values) const override;
+  bool unpacks_codes() const override { return true; }
+  std::size_t unpacked_bytes(const Piece& piece, std::size_t code) const override;
+  float unpack(std::span<const std::byte> code, const Piece& piece, std::span<std::byte> unpacked, std::span<std::byte> room) const override;
+  void decode_unpacked(std::span<const std::byte> unpacked, float weight, bool past_caches, std::span<float> values) const override;
   bool owners_add_values() const override { return true; }
   std::size_t usual_bytes(const Piece& piece, Pass pass) const override;
   void foresee(std::span<const Piece* const> pieces, Pass pass, double bytes_an_element) const override;

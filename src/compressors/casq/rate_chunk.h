@@ -95,7 +95,7 @@ class ChunkEncoder {
 };
 
 // A chunk with its entropy coding undone, which takes longer than the rest of decoding. Its memory is a decoder's, or a copy's.
-struct OpenedChunk {
+struct UnpackedChunk {
   std::span<const kernels::JoinedBlock> blocks;  // those that are not all zero
   std::span<const std::uint16_t> places;         // their numbers in the chunk
   std::span<const std::byte> raw;                // signs and low bits; kReadBeyondRaw bytes more may be read
@@ -111,7 +111,7 @@ struct OpenedChunk {
   void add(float step, float weight, std::span<float> out) const;
 
   // A copy in memory that is aligned as it is, and has as many bytes as that of a code of so many for n elements may take.
-  OpenedChunk copy_to(std::span<std::byte> memory) const;
+  UnpackedChunk copy_to(std::span<std::byte> memory) const;
 };
 constexpr std::size_t kReadBeyondRaw = 16;
 constexpr std::size_t most_copy_bytes(std::size_t n, std::size_t code) {
@@ -122,7 +122,7 @@ constexpr std::size_t most_copy_bytes(std::size_t n, std::size_t code) {
 class ChunkDecoder {
  public:
   // Checks the code of n <= kMostChunkElements elements, whoever made it; throws PayloadError. Valid until the next.
-  OpenedChunk open(std::span<const std::byte> code, std::size_t n);
+  UnpackedChunk unpack(std::span<const std::byte> code, std::size_t n);
 
  private:
   static constexpr std::size_t kBlocks = kMostChunkElements / kernels::kLevelBlock;
@@ -130,9 +130,9 @@ class ChunkDecoder {
 
   std::span<const kernels::JoinedBlock> blocks() const { return std::span(blocks_).first(used_count_); }
   std::span<const std::uint16_t> numbers() const;  // 0, 1, 2 and so on: those blocks'
-  OpenedChunk open_exact(std::span<const std::byte> rest, std::size_t n);
+  UnpackedChunk unpack_exact(std::span<const std::byte> rest, std::size_t n);
   template <std::size_t kStates>
-  OpenedChunk open_levels(std::span<const std::byte> rest, std::size_t n);
+  UnpackedChunk unpack_levels(std::span<const std::byte> rest, std::size_t n);
   template <class Decoder>
   void read_classes(Decoder& decoder, ClassTables tables, std::size_t block_count);
   template <class Decoder>
@@ -141,7 +141,7 @@ class ChunkDecoder {
   void read_unary(Decoder& decoder, std::size_t magnitude, std::span<std::uint16_t> members);
   template <class Decoder>
   void take_run(Decoder& decoder, const CodingTable& table, std::span<std::uint8_t> values);
-  OpenedChunk find_rest(const std::byte* begin, std::span<const std::byte> hidden);
+  UnpackedChunk find_rest(const std::byte* begin, std::span<const std::byte> hidden);
 
   // Of blocks that are not all zero.
   std::size_t used_count_;

@@ -66,29 +66,29 @@ void copy_into(std::span<std::byte>& memory, std::span<const T>& from) {
 
 }  // namespace
 
-float OpenedChunk::bound(float step) const {
+float UnpackedChunk::bound(float step) const {
   float largest = largest_exact;
   for (const JoinedBlock& block : blocks) largest = std::max(largest, kernels::largest_decoded(block, step));
   return largest;
 }
 
-void OpenedChunk::store(float step, float weight, std::span<float> out) const {
+void UnpackedChunk::store(float step, float weight, std::span<float> out) const {
   if (exact.empty()) return kernels::join_levels(blocks, places, raw.data(), tails.data(), step, weight, out);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = weight * exact[i];
 }
 
-void OpenedChunk::store_past_caches(float step, float weight, std::span<float> out) const {
+void UnpackedChunk::store_past_caches(float step, float weight, std::span<float> out) const {
   if (!exact.empty()) return store(step, weight, out);
   kernels::join_levels_past_caches(blocks, places, raw.data(), tails.data(), step, weight, out);
 }
 
-void OpenedChunk::add(float step, float weight, std::span<float> out) const {
+void UnpackedChunk::add(float step, float weight, std::span<float> out) const {
   if (exact.empty()) return kernels::join_levels_add(blocks, places, raw.data(), tails.data(), step, weight, out);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * exact[i];
 }
 
-OpenedChunk OpenedChunk::copy_to(std::span<std::byte> memory) const {
-  OpenedChunk copy = *this;
+UnpackedChunk UnpackedChunk::copy_to(std::span<std::byte> memory) const {
+  UnpackedChunk copy = *this;
   copy_into(memory, copy.blocks);
   copy_into(memory, copy.exact);
   copy_into(memory, copy.places);
@@ -99,7 +99,7 @@ OpenedChunk OpenedChunk::copy_to(std::span<std::byte> memory) const {
 
 std::span<const std::uint16_t> ChunkDecoder::numbers() const { return std::span(kNumbers).first(used_count_); }
 
-OpenedChunk ChunkDecoder::open(std::span<const std::byte> code, std::size_t n) {
+UnpackedChunk ChunkDecoder::unpack(std::span<const std::byte> code, std::size_t n) {
   ByteReader reader(code, "a chunk's code");
   const auto kind = reader.read<ChunkKind>();
   const auto rest = code.subspan(1);
@@ -108,30 +108,30 @@ OpenedChunk ChunkDecoder::open(std::span<const std::byte> code, std::size_t n) {
     case ChunkKind::kZeros:
       reader.expect_end();
       return {};
-    case ChunkKind::kExact: return open_exact(rest, n);
-    case ChunkKind::kOneState: return open_levels<1>(rest, n);
-    case ChunkKind::kFourStates: return open_levels<4>(rest, n);
-    case ChunkKind::kManyStates: return open_levels<kMostStates>(rest, n);
+    case ChunkKind::kExact: return unpack_exact(rest, n);
+    case ChunkKind::kOneState: return unpack_levels<1>(rest, n);
+    case ChunkKind::kFourStates: return unpack_levels<4>(rest, n);
+    case ChunkKind::kManyStates: return unpack_levels<kMostStates>(rest, n);
   }
   refuse("is of kind " + std::to_string(static_cast<int>(kind)) + ", which there is not");
 }
 
-OpenedChunk ChunkDecoder::open_exact(std::span<const std::byte> rest, std::size_t n) {
+UnpackedChunk ChunkDecoder::unpack_exact(std::span<const std::byte> rest, std::size_t n) {
   const auto values = std::span(exact_values_).first(n);
   ByteReader reader(rest, "a chunk's code");
   reader.read_into(values);
   reader.expect_end();
-  OpenedChunk opened{};
-  opened.exact = values;
+  UnpackedChunk unpacked{};
+  unpacked.exact = values;
   for (const float value : values) {
     if (!std::isfinite(value)) refuse("has a value that is not finite");
-    opened.largest_exact = std::max(opened.largest_exact, std::fabs(value));
+    unpacked.largest_exact = std::max(unpacked.largest_exact, std::fabs(value));
   }
-  return opened;
+  return unpacked;
 }
 
 template <std::size_t kStates>
-OpenedChunk ChunkDecoder::open_levels(std::span<const std::byte> rest, std::size_t n) {
+UnpackedChunk ChunkDecoder::unpack_levels(std::span<const std::byte> rest, std::size_t n) {
   ByteReader reader(rest, "a chunk's code");
   const auto tables = reader.read<std::uint16_t>();
   if (tables >= kClassTablesEnd) refuse("chooses tables that there are not");
@@ -223,7 +223,7 @@ void ChunkDecoder::read_unary(Decoder& decoder, std::size_t magnitude, std::span
 }
 
 // What follows the words: signs and low bits, of which the states hid the first bytes, and tails.
-OpenedChunk ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> hidden) {
+UnpackedChunk ChunkDecoder::find_rest(const std::byte* begin, std::span<const std::byte> hidden) {
   const kernels::JoinTotals totals = kernels::count_joined(blocks());
   const std::size_t raw_bytes = (totals.raw_bits + 7) / 8, here = raw_bytes - std::min(raw_bytes, hidden.size());
   if (static_cast<std::size_t>(end_ - begin) < here) refuse("ends within its signs and low bits");

@@ -71,13 +71,13 @@ class Codec {
   // finite values.
   virtual float check(std::span<const std::byte> /*code*/, const Piece& /*piece*/) const { return 0; }
   // Codes without a fixed length are checked as they are decoded, before a bucket's commit point, and what they decode to is kept until then. Unless
-  // it is sooner done to open them there, and to decode past it what that has found. open() checks a code, returns an upper bound of the magnitudes
-  // that it decodes to, and throws PayloadError. opened: at least opened_bytes() of a code of so many, aligned to 64.
-  virtual bool opens_codes() const { return false; }
-  virtual std::size_t opened_bytes(const Piece& /*piece*/, std::size_t /*code*/) const { return 0; }
-  virtual float open(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*opened*/, std::span<std::byte> /*room*/) const { return 0; }
+  // it is sooner done to unpack them there, and to decode past it what that has found. unpack() checks a code, returns an upper bound of the magnitudes
+  // that it decodes to, and throws PayloadError. unpacked: at least unpacked_bytes() of a code of so many, aligned to 64.
+  virtual bool unpacks_codes() const { return false; }
+  virtual std::size_t unpacked_bytes(const Piece& /*piece*/, std::size_t /*code*/) const { return 0; }
+  virtual float unpack(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*unpacked*/, std::span<std::byte> /*room*/) const { return 0; }
   // values <- weight * decoded; past the caches they begin with a line of memory.
-  virtual void decode_opened(std::span<const std::byte> /*opened*/, float /*weight*/, bool /*past_caches*/, std::span<float> /*values*/) const {}
+  virtual void decode_unpacked(std::span<const std::byte> /*unpacked*/, float /*weight*/, bool /*past_caches*/, std::span<float> /*values*/) const {}
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.
   virtual std::size_t room_bytes(const Piece& /*piece*/, std::size_t /*codes*/) const { return 0; }

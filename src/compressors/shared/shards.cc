@@ -20,21 +20,21 @@ void OwnShards::average(std::span<const ReceivedMessage> received, std::size_t i
   if (is_added(rank_) && counts(rank_)) kernels::add_scaled(mean, values(i), weight);
 }
 
-std::optional<double> OwnersMessages::open(const Readings& readings, Context& context) {
+std::optional<double> OwnersMessages::unpack(const Readings& readings, Context& context) {
   const Codec& codec = shards_.codec();
   if (codec.has_fixed_length() || !readings.finite) return readings.largest;  // every piece is of one owner
-  if (!codec.opens_codes()) return std::nullopt;
+  if (!codec.unpacks_codes()) return std::nullopt;
   constexpr std::size_t kAlignment = 64;
   const PieceParts parts(shards_.pieces().size(), context, [&](std::size_t place) {
-    const std::size_t bytes = codec.opened_bytes(*shards_.pieces()[place], code(place).size());
+    const std::size_t bytes = codec.unpacked_bytes(*shards_.pieces()[place], code(place).size());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   });
   const auto memory = context.scratch().take<std::byte>(parts.count());
   const auto largest = context.scratch().take<float>(shards_.pieces().size());
-  opened_ = context.scratch().take<std::span<std::byte>>(shards_.pieces().size());
+  unpacked_ = context.scratch().take<std::span<std::byte>>(shards_.pieces().size());
   context.threads().for_each(largest.size(), shards_.elements(), [&](std::size_t place, std::size_t thread) {
-    opened_[place] = parts.of(memory, place);
-    largest[place] = used(place) ? codec.open(code(place), *shards_.pieces()[place], opened_[place], rooms_.of(thread)) : 0;
+    unpacked_[place] = parts.of(memory, place);
+    largest[place] = used(place) ? codec.unpack(code(place), *shards_.pieces()[place], unpacked_[place], rooms_.of(thread)) : 0;
   });
   return std::accumulate(largest.begin(), largest.end(), 0.0, [](double all, float one) { return std::max(all, double{one}); });
 }

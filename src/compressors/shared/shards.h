@@ -187,7 +187,7 @@ class OwnersMessages {
   bool used(std::size_t place) const { return message(place).used(shards_.place_at_owner(place)); }
   // and, if it has, values <- what that decodes to.
   void decode(std::size_t place, std::span<float> values, std::size_t thread) const {
-    if (!opened_.empty()) return shards_.codec().decode_opened(opened_[place], 1, false, values);
+    if (!unpacked_.empty()) return shards_.codec().decode_unpacked(unpacked_[place], 1, false, values);
     shards_.codec().decode(code(place), *shards_.pieces()[place], 1, false, values, rooms_.of(thread));
   }
   // left <- left less what that decodes to.
@@ -197,17 +197,17 @@ class OwnersMessages {
   // The mean for commit(), in rooms; or nothing, if it is decoded to its place.
   std::span<float> decode_mean(std::size_t place, const CommitRooms& rooms, const Work& work, std::size_t thread) const {
     const std::size_t index = shards_.index(place);
-    if (const auto gradient = rooms.past_caches(work, index); !gradient.empty() && !opened_.empty()) {
-      shards_.codec().decode_opened(opened_[place], 1 / work.gradient_scale, true, gradient);
+    if (const auto gradient = rooms.past_caches(work, index); !gradient.empty() && !unpacked_.empty()) {
+      shards_.codec().decode_unpacked(unpacked_[place], 1 / work.gradient_scale, true, gradient);
       return {};
     }
     const std::span<float> mean = rooms.mean(work, index, thread);
     decode(place, mean, thread);
     return mean;
   }
-  // Opens codes that are to be opened. Returns an upper bound of all of it, if codes were checked as messages were read, or are now; nothing if they
+  // Unpacks codes that are to be unpacked. Returns an upper bound of all of it, if codes were checked as messages were read, or are now; nothing if they
   // are better checked as they are decoded.
-  std::optional<double> open(const Readings& readings, Context& context);
+  std::optional<double> unpack(const Readings& readings, Context& context);
   // A thread's, between its decodings here.
   std::span<std::byte> room(std::size_t thread) const { return rooms_.of(thread); }
   // Whether all of it can be stored.
@@ -226,7 +226,7 @@ class OwnersMessages {
   const Shards& shards_;
   std::span<const ReceivedMessage> messages_;
   CodecRooms rooms_;
-  std::span<std::span<std::byte>> opened_;  // by place
+  std::span<std::span<std::byte>> unpacked_;  // by place
 };
 
 // Fills `received` with what all workers have sent to this one, and `payloads` with the bytes of that.

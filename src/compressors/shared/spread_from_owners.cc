@@ -60,7 +60,7 @@ Exchange spread_from_owners(const Codec& codec, Work& work, Context& context) {
   const auto messages = received_messages(shards, payloads, [](std::size_t owner) { return owner; }, context.scratch());
   const Readings readings = read_messages(messages, true, context);
   OwnersMessages sent(shards, messages, context);
-  const std::optional<double> bound = sent.open(readings, context);
+  const std::optional<double> bound = sent.unpack(readings, context);
   const EarlyMeans early(!bound, shards.pieces(), work, context);
   const bool sure = bound && fits(work, *bound);
   if (!readings.finite || !(sure || sent.fit(early))) {
