@@ -42,7 +42,6 @@ class AssigningFloats {
   }
 
  private:
-  static constexpr Tag<float> kFloat{};
 
   Vector<float> normal_, added_;
   int shift_;
@@ -69,7 +68,6 @@ class AssigningFloatsRandomly {
   }
 
  private:
-  static constexpr Tag<float> kFloat{};
 
   Vector<float> normal_;
   int shift_;

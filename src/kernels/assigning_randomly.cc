@@ -50,7 +50,6 @@ class AssigningRandomly {
   }
 
  private:
-  static constexpr Tag<float> kFloat{};
 
   Table<kBits> levels_, starts_, inverse_gaps_;
 };
@@ -72,7 +71,6 @@ class AssigningEvenlyRandomly {
   }
 
  private:
-  static constexpr Tag<float> kFloat{};
   static constexpr int kShareBits = 30 - static_cast<int>(kBits);
 
   Vector<float> inverse_step_, outermost_;

@@ -21,7 +21,6 @@ namespace {
 
 using Half = std::uint16_t;
 using Bits = std::uint32_t;
-constexpr Tag<float> kFloat{};
 constexpr Tag<Bits> kBits{};
 constexpr hn::Rebind<Half, Tag<float>> kHalf{};
 

@@ -30,6 +30,7 @@ template <class T>
 using Tag = hn::CappedTag<T, kLanes>;
 template <class T>
 using Vector = hn::Vec<Tag<T>>;
+constexpr Tag<float> kFloat{};
 template <class T>
 constexpr std::size_t kWidth = hn::MaxLanes(Tag<T>());
 template <class T>

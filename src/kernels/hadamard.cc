@@ -14,7 +14,6 @@ namespace thinwire::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr Tag<float> kFloat{};
 
 HWY_INLINE void butterfly(Vector<float>& a, Vector<float>& b) {
   const Vector<float> sum = hn::Add(a, b);

@@ -74,7 +74,6 @@ HWY_INLINE BlockBits bits_above(const ByteBlock& block, std::uint8_t limit) {
   return block.bits_where([limit](ByteVector v) HWY_ATTR { return hn::Ne(hn::SaturatedSub(v, hn::Set(Bytes(), limit)), hn::Zero(Bytes())); });
 }
 
-constexpr Tag<float> kFloat{};
 constexpr Tag<std::int32_t> kInt{};
 constexpr std::size_t kFloatVectors = kLevelBlock / kWidth<float>;
 using Eighth = hn::Rebind<std::int8_t, Tag<float>>;  // as many signed bytes as a vector has floats

@@ -17,6 +17,7 @@
 #include <span>
 
 #include "kernels/bit_string.h"
+#include "kernels/opening.h"
 
 namespace thinwire::kernels {
 
@@ -65,6 +66,8 @@ struct SplitTotals {
 // values. The step is from kLeastStep to kLargestStep. past_caches: a residual that begins with a line of memory is written past the
 // caches: where so much is written that none of it is in them when it is read, memory is not read first.
 SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches = false);
+// The same of values that are opened block by block, so that memory is read while the block before is split. `opened` becomes what open() returns.
+SplitTotals open_and_split(const Unopened& values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches, Opened& opened);
 
 struct PlaneTotals {
   std::size_t active = 0;  // blocks in which a bit is set: the first so many of `active`, afterwards

@@ -15,6 +15,13 @@ struct Opened {
   bool gradient_nonzero = false;
 };
 
+// Values that are not opened yet: scale * gradient + residual, without an empty residual.
+struct Unopened {
+  std::span<const float> gradient;
+  float scale = 1;
+  std::span<const float> residual = {};
+};
+
 // values <- scale * gradient + residual. Spans of equal length; `values` may be the memory of a span of floats that is read.
 // Without a residual, an empty span, values <- scale * gradient: at scale 1 the bits of all that is not NaN.
 Opened open(std::span<const float> gradient, float scale, std::span<const float> residual, std::span<float> values);

@@ -11,22 +11,23 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/split_levels.cc"
-#include "hwy/foreach_target.h"  // must come before the next five
+#include "hwy/foreach_target.h"  // must come before the next six
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/bit_deposit-inl.h"
 #include "kernels/groups-inl.h"
 #include "kernels/level_blocks-inl.h"
+#include "kernels/opening-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thinwire::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr std::int32_t kInfinityBits = 0x7F800000;
 constexpr float kRounding = 0.4F;
 constexpr std::uint8_t kLargestNarrowLevel = 127;  // a bit of their bytes is the sign
 
+constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kAhead = 4;  // blocks that are on their way from memory
 
 using UnsignedEighth = hn::Rebind<std::uint8_t, Tag<float>>;
@@ -296,23 +297,50 @@ HWY_INLINE void split_block(SplitState& state, const float* values, std::size_t 
   }
 }
 
-SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches) {
-  constexpr std::size_t kLineBytes = 64;
+// Where blocks of values come from: block(begin, n, padded) is the one that begins there, of which n values are there and the others 0.
+class StoredBlocks {
+ public:
+  explicit StoredBlocks(std::span<const float> values) : values_(values.data()) {}
+  HWY_INLINE const float* block(std::size_t begin, std::size_t n, float* padded) const {
+    const float* const block = values_ + begin;
+    if (n == kLevelBlock) {
+      prefetch_block(block, kAhead * kLevelBlock);
+      return block;
+    }
+    std::fill(std::copy_n(block, n, padded), padded + kLevelBlock, 0.0F);
+    return padded;
+  }
+
+ private:
+  const float* values_;
+};
+class OpenedBlocks {
+ public:
+  explicit OpenedBlocks(const Unopened& values) : values_(values), opening_(values.scale) {}
+  HWY_INLINE const float* block(std::size_t begin, std::size_t n, float* padded) {
+    const auto residual = values_.residual.empty() ? values_.residual : values_.residual.subspan(begin, n);
+    open_groups(opening_, values_.gradient.subspan(begin, n), residual, std::span(padded, n));
+    if (n < kLevelBlock) std::fill(padded + n, padded + kLevelBlock, 0.0F);
+    return padded;
+  }
+  Opened total() const { return opening_.total(); }
+
+ private:
+  const Unopened& values_;
+  Opening<Fp32> opening_;
+};
+
+template <class Blocks>
+SplitTotals split_all(Blocks& blocks, std::size_t count, float step, const SplitLevels& out, std::span<float> residual, bool past_caches) {
   const bool begins_a_line = reinterpret_cast<std::uintptr_t>(residual.data()) % kLineBytes == 0;
   SplitState state{out.blocks.data(), out.unary.data(), BitAppender(out.raw.data()), out.tails.data(), 1.0F / step, step, past_caches && begins_a_line};
   SplitTotals totals;
   auto largest = hn::Zero(kInt);
-  for (std::size_t begin = 0; begin < values.size(); begin += kLevelBlock, ++state.block, ++state.unary) {
-    const std::size_t n = std::min(kLevelBlock, values.size() - begin);
-    const float* block = values.data() + begin;
-    float* const left = residual.empty() ? nullptr : residual.data() + begin;
+  for (std::size_t begin = 0; begin < count; begin += kLevelBlock, ++state.block, ++state.unary) {
+    const std::size_t n = std::min(kLevelBlock, count - begin);
     HWY_ALIGN float padded[kLevelBlock];
-    if (n < kLevelBlock) {
-      std::fill(std::copy_n(block, n, padded), padded + kLevelBlock, 0.0F);
-      block = padded;
-    } else {
-      prefetch_block(block, kAhead * kLevelBlock);
-    }
+    const float* const block = blocks.block(begin, n, padded);
+    float* const left = residual.empty() ? nullptr : residual.data() + begin;
     const auto here = largest_bits(block);
     largest = hn::Max(largest, here);
     split_block(state, block, n, hn::BitCast(kFloat, here), left);
@@ -323,6 +351,18 @@ SplitTotals split_levels(std::span<const float> values, float step, const SplitL
   totals.raw_bits = state.raw.bits();
   totals.tail_bytes = static_cast<std::size_t>(state.tail - out.tails.data());
   totals.finite = hn::GetLane(hn::MaxOfLanes(kInt, largest)) < kInfinityBits;
+  return totals;
+}
+
+SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches) {
+  StoredBlocks blocks(values);
+  return split_all(blocks, values.size(), step, out, residual, past_caches);
+}
+
+SplitTotals open_and_split(const Unopened& values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches, Opened& opened) {
+  OpenedBlocks blocks(values);
+  const SplitTotals totals = split_all(blocks, values.gradient.size(), step, out, residual, past_caches);
+  opened = blocks.total();
   return totals;
 }
 
@@ -350,10 +390,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thinwire::kernels {
 HWY_EXPORT(split_levels);
+HWY_EXPORT(open_and_split);
 HWY_EXPORT(split_plane);
 
 SplitTotals split_levels(std::span<const float> values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches) {
   return HWY_DYNAMIC_DISPATCH(split_levels)(values, step, out, residual, past_caches);
+}
+SplitTotals open_and_split(const Unopened& values, float step, const SplitLevels& out, std::span<float> residual, bool past_caches, Opened& opened) {
+  return HWY_DYNAMIC_DISPATCH(open_and_split)(values, step, out, residual, past_caches, opened);
 }
 PlaneTotals split_plane(std::span<const UnaryNumbers> unary, std::span<BlockBits> asked, std::span<std::uint16_t> active, std::size_t plane,
                         BitAppender& string) {

@@ -56,11 +56,7 @@ class CasqRate::MessageEncoder {
   bool run() {
     choose_first_steps();
     adjust_steps();
-    if (!for_each([this](std::size_t i) { return is_wanted(i); }, [&](std::size_t i, auto values, const auto& magnitudes, std::size_t thread) {
-          return encode_piece(i, values, magnitudes, thread);
-        }))
-      return false;
-    if (!mend()) return false;
+    if (!encode_all() || !mend()) return false;
     learn();
     return fit();
   }
@@ -121,7 +117,7 @@ class CasqRate::MessageEncoder {
   template <class IsMeant>
   void fit_steps(const IsMeant& is_meant, std::span<const float> sample, double rate, float guess) {
     if (sample.empty() || !kernels::scan(sample).finite) return;  // values that are not finite are found where they are encoded
-    const casq::SampledStep factor = casq::choose_step(sample, rate, casq::coder_in<ChunkEncoder>(rooms_.of(0)), guess);
+    const casq::SampledStep factor = casq::choose_step(sample, rate, encoder(0), guess);
     if (!(factor.step > 0)) return;
     for (std::size_t i = 0; i < count(); ++i)
       if (is_meant(i)) {
@@ -155,19 +151,51 @@ class CasqRate::MessageEncoder {
     fit_steps(is_known, sample, std::min(wanted, kMostGrowth * foreseen) / elements, 1);
   }
 
+  // For the first time.
+  bool encode_all() const {
+    std::atomic<bool> good = true;
+    context_.threads().for_each(count(), elements_, [&](std::size_t i, std::size_t thread) {
+      if (!is_wanted(i) || !good.load(std::memory_order_relaxed)) return;
+      if (!open_and_encode(i, thread)) good.store(false, std::memory_order_relaxed);
+    });
+    return good;
+  }
+
+  bool open_and_encode(std::size_t i, std::size_t thread) const {
+    const auto unopened = encoding_.source.unopened(i);
+    if (!unopened || step(i) <= kernels::kLeastStep) {
+      const auto values = values_.subspan(thread * longest_, piece(i).elements());
+      const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
+      return magnitudes.finite && encode_piece(i, values, magnitudes, thread);
+    }
+    kernels::Opened opened;
+    const auto code = encoding_.room[i].subspan(sizeof(StepCode));
+    const std::size_t bytes = encoder(thread).open_and_encode(*unopened, step(i), code, left(i), past_caches_, opened).bytes;
+    encoding_.source.note(i, opened);
+    if (!opened.sum.finite) return false;
+    set_length(i, bytes);
+    return finish_piece(i, opened.sum, thread);
+  }
+
+  ChunkEncoder& encoder(std::size_t thread) const { return casq::coder_in<ChunkEncoder>(rooms_.of(thread)); }
+  // As it travels.
+  float step(std::size_t i) const { return casq::step_of(casq::coded_step(steps_[i])); }
+  std::span<float> left(std::size_t i) const { return encoding_.left.empty() ? std::span<float>() : encoding_.left[i]; }
+
   bool encode_piece(std::size_t i, std::span<const float> values, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
-    ChunkEncoder& encoder = casq::coder_in<ChunkEncoder>(rooms_.of(thread));
-    const float step = casq::step_of(casq::coded_step(steps_[i]));
-    const auto left = encoding_.left.empty() ? std::span<float>() : encoding_.left[i];
     if (magnitudes.largest > 0) {
-      encoding_.lengths[i] = write(i, values, step, left, encoder);
+      write(i, values, thread);
     } else {
       encoding_.lengths[i] = 0;
-      std::ranges::fill(left, 0.0f);
+      std::ranges::fill(left(i), 0.0f);
     }
+    return finish_piece(i, magnitudes, thread);
+  }
+
+  bool finish_piece(std::size_t i, const kernels::Magnitudes& magnitudes, std::size_t thread) const {
     ChunkRecord& now = record(i);
-    const auto n = static_cast<float>(values.size());
-    now.step = step;
+    const auto n = static_cast<float>(piece(i).elements());
+    now.step = step(i);
     now.elements = n;
     now.code_bits = static_cast<float>(taken(i));
     now.mean_square = std::isfinite(magnitudes.sum_squares) ? magnitudes.sum_squares / n : 0;
@@ -176,17 +204,21 @@ class CasqRate::MessageEncoder {
     return encoding_.source.encoded(i, encoding_.room[i].first(encoding_.lengths[i]), thread);
   }
 
-  std::size_t write(std::size_t i, std::span<const float> values, float step, std::span<float> left, ChunkEncoder& encoder) const {
-    ByteWriter writer(encoding_.room[i]);
-    writer.write(casq::coded_step(step));
+  void write(std::size_t i, std::span<const float> values, std::size_t thread) const {
     const auto code = encoding_.room[i].subspan(sizeof(StepCode));
     // Values that no step is small enough for.
-    if (step <= kernels::kLeastStep) {
-      std::ranges::fill(left, 0.0f);
-      return sizeof(StepCode) + casq::write_exact(values, code);
+    if (step(i) <= kernels::kLeastStep) {
+      std::ranges::fill(left(i), 0.0f);
+      return set_length(i, casq::write_exact({values}, code));
     }
-    const std::size_t bytes = encoder.encode(values, step, code, left, past_caches_).bytes;
-    return casq::is_zeros(code.first(bytes)) ? 0 : sizeof(StepCode) + bytes;
+    set_length(i, encoder(thread).encode(values, step(i), code, left(i), past_caches_).bytes);
+  }
+
+  // Of a chunk's code, which is there; its step goes before it.
+  void set_length(std::size_t i, std::size_t bytes) const {
+    ByteWriter(encoding_.room[i]).write(casq::coded_step(steps_[i]));
+    const bool is_zeros = casq::is_zeros(encoding_.room[i].subspan(sizeof(StepCode), bytes));
+    encoding_.lengths[i] = is_zeros ? 0 : sizeof(StepCode) + bytes;
   }
 
   // Encodes again what took far more, or far less, than foretold, if the whole message does: the sample may have missed it.
@@ -209,7 +241,7 @@ class CasqRate::MessageEncoder {
       const auto sample = samples.subspan(thread * kMostRuns * casq::kSampleRun, casq::sample_size(values.size(), kMostRuns));
       casq::copy_sample(values, kMostRuns, sample);
       const double rate = std::max(foretold_[i], kMissed * share(i)) / static_cast<double>(values.size());
-      told_[i] = casq::choose_step(sample, rate, casq::coder_in<ChunkEncoder>(rooms_.of(thread)), steps_[i]);
+      told_[i] = casq::choose_step(sample, rate, encoder(thread), steps_[i]);
       const float step = told_[i].step;
       // Values of which few differ, as means of low rates are, may not tell as much as was foretold at any step.
       const float least = std::max(kFinest * steps_[i], kernels::kLeastStep);

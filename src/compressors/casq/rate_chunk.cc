@@ -34,27 +34,43 @@ struct BitCounts {
 
 bool is_zeros(std::span<const std::byte> code) { return code.size() == 1 && code[0] == static_cast<std::byte>(ChunkKind::kZeros); }
 
-std::size_t write_exact(std::span<const float> values, std::span<std::byte> code) {
+std::size_t write_exact(const kernels::Unopened& values, std::span<std::byte> code) {
   ByteWriter writer(code);
   writer.write(ChunkKind::kExact);
-  writer.write_all(values);
-  return most_code_bytes(values.size());
+  const std::size_t count = values.gradient.size();
+  for (std::size_t begin = 0; begin < count; begin += kLevelBlock) {
+    std::array<float, kLevelBlock> room;
+    const auto block = std::span(room).first(std::min(kLevelBlock, count - begin));
+    const auto residual = values.residual.empty() ? values.residual : values.residual.subspan(begin, block.size());
+    kernels::open(values.gradient.subspan(begin, block.size()), values.scale, residual, block);
+    writer.write_all(std::span<const float>(block));
+  }
+  return most_code_bytes(count);
 }
 
-kernels::SplitTotals ChunkEncoder::split(std::span<const float> values, float step, std::span<float> residual, bool past_caches) {
-  block_count_ = kernels::level_blocks(values.size());
-  return kernels::split_levels(values, step, {std::span(blocks_).first(block_count_), unary_, raw_, tails_}, residual, past_caches);
+kernels::SplitLevels ChunkEncoder::split_levels(std::size_t n) {
+  block_count_ = kernels::level_blocks(n);
+  return {std::span(blocks_).first(block_count_), unary_, raw_, tails_};
 }
 
 EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual,
                                   bool past_caches) {
-  const kernels::SplitTotals totals = split(values, step, residual, past_caches);
+  return write(kernels::split_levels(values, step, split_levels(values.size()), residual, past_caches), {values}, code, residual);
+}
+
+EncodedChunk ChunkEncoder::open_and_encode(const kernels::Unopened& values, float step, std::span<std::byte> code, std::span<float> residual,
+                                           bool past_caches, kernels::Opened& opened) {
+  return write(kernels::open_and_split(values, step, split_levels(values.gradient.size()), residual, past_caches, opened), values, code, residual);
+}
+
+EncodedChunk ChunkEncoder::write(const kernels::SplitTotals& totals, const kernels::Unopened& values, std::span<std::byte> code,
+                                 std::span<float> residual) {
   if (!totals.finite) return {0, false};
   if (totals.nonzero == 0) {
     code[0] = static_cast<std::byte>(ChunkKind::kZeros);
     return {1, true};
   }
-  const std::size_t most = most_code_bytes(values.size());
+  const std::size_t most = most_code_bytes(values.gradient.size());
   std::size_t bytes = totals.raw_bits / 8 + totals.tail_bytes;
   if (bytes < most) bytes = write_levels(totals, code.first(most));
   if (bytes < most) return {bytes, true};
@@ -73,7 +89,7 @@ std::size_t ChunkEncoder::write_levels(const kernels::SplitTotals& totals, std::
 }
 
 double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
-  const kernels::SplitTotals totals = split(values, step);
+  const kernels::SplitTotals totals = kernels::split_levels(values, step, split_levels(values.size()), {});
   const double share = static_cast<double>(values.size()) / kMostChunkElements;
   double bits = share * (kHeadBits + kStateBits * static_cast<double>(states_for(static_cast<std::size_t>(static_cast<double>(totals.nonzero) / share))));
   if (totals.nonzero == 0) return bits;

@@ -28,7 +28,7 @@ constexpr std::size_t most_code_bytes(std::size_t n) { return 1 + n * sizeof(flo
 
 // The code of zeros alone, and of values as they are, which are finite; write_exact() returns its length.
 bool is_zeros(std::span<const std::byte> code);
-std::size_t write_exact(std::span<const float> values, std::span<std::byte> code);
+std::size_t write_exact(const kernels::Unopened& values, std::span<std::byte> code);
 
 struct EncodedChunk {
   std::size_t bytes = 0;
@@ -42,6 +42,9 @@ class ChunkEncoder {
   // kernels::kLeastStep to kernels::kLargestStep. The residual is empty or becomes, entry by entry, value - decoded value; it is not the
   // memory of the values; past_caches: as kernels::split_levels() has it. The same bytes on every SIMD target.
   EncodedChunk encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual = {}, bool past_caches = false);
+  // The same of values that are opened on the way; `opened` becomes what that finds.
+  EncodedChunk open_and_encode(const kernels::Unopened& values, float step, std::span<std::byte> code, std::span<float> residual, bool past_caches,
+                               kernels::Opened& opened);
 
   // About how many bits encode() would need if they were part of a full chunk, in half of its time. The values are finite.
   double estimate_bits(std::span<const float> values, float step);
@@ -59,7 +62,8 @@ class ChunkEncoder {
     std::uint32_t escapes_begin = 0, escapes = 0;
   };
 
-  kernels::SplitTotals split(std::span<const float> values, float step, std::span<float> residual = {}, bool past_caches = false);
+  kernels::SplitLevels split_levels(std::size_t n);
+  EncodedChunk write(const kernels::SplitTotals& totals, const kernels::Unopened& values, std::span<std::byte> code, std::span<float> residual);
   std::size_t write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code);
   void code_block_classes();
   std::span<const std::uint16_t> used_blocks() const { return std::span(used_).first(used_count_); }

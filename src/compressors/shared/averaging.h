@@ -18,10 +18,14 @@ class OwnValues : public ValueSource {
 
   kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t /*thread*/) const override {
     const kernels::Opened opened = read_values(*pieces_[i], work_, values);
+    note(i, opened);
+    return opened.sum;
+  }
+  std::optional<kernels::Unopened> unopened(std::size_t i) const override { return thinwire::unopened(*pieces_[i], work_); }
+  void note(std::size_t i, const kernels::Opened& opened) const override {
     const auto index = static_cast<std::size_t>(pieces_[i] - work_.pieces.data());
     head_.note(index, opened);
     if (work_.measured) work_.report.energies[index] = static_cast<double>(opened.sum.sum_squares);
-    return opened.sum;
   }
 
   void read_part(std::size_t i, std::size_t first, std::span<float> values) const override { read_values(*pieces_[i], work_, first, values); }

@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/context.h"
 #include "core/work.h"
-#include "kernels/statistics.h"
+#include "kernels/opening.h"
 
 namespace thinwire {
 
@@ -21,6 +22,9 @@ class ValueSource {
   virtual ~ValueSource() = default;
   // values <- those of the i-th piece.
   virtual kernels::Magnitudes read(std::size_t i, std::span<float> values, std::size_t thread) const = 0;
+  // Where its values may be opened from in place of read(), if they lie in memory as floats: then note() is to be told what that has found.
+  virtual std::optional<kernels::Unopened> unopened(std::size_t /*i*/) const { return std::nullopt; }
+  virtual void note(std::size_t /*i*/, const kernels::Opened& /*opened*/) const {}
   // values <- those from its first-th on. For codecs without a fixed length, which look at some before they encode.
   virtual void read_part(std::size_t i, std::size_t first, std::span<float> values) const = 0;
   // To be called once the i-th piece is encoded. Returns false if that cannot be used.

@@ -60,6 +60,11 @@ kernels::Opened read_values(const Piece& piece, const Work& work, std::size_t fi
   return read_values(gradient, work.gradient_scale, values, values);
 }
 
+std::optional<kernels::Unopened> unopened(const Piece& piece, const Work& work) {
+  if (!piece.gradient.is_float() || (work.residual_decay != 1 && !piece.residual.empty())) return std::nullopt;
+  return kernels::Unopened{piece.gradient.floats(), work.gradient_scale, piece.residual};
+}
+
 Work with_gradients(const Work& work, std::span<float> values, Context& context) {
   const auto pieces = context.scratch().take<Piece>(work.pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {

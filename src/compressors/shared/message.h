@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/context.h"
@@ -21,6 +22,9 @@ kernels::Opened read_values(const GradientSpan& gradient, float scale, std::span
 kernels::Opened read_values(const Piece& piece, const Work& work, std::span<float> values);
 // Those from its first-th on.
 kernels::Opened read_values(const Piece& piece, const Work& work, std::size_t first, std::span<float> values);
+
+// Where read_values() would read them, if that is all floats in memory.
+std::optional<kernels::Unopened> unopened(const Piece& piece, const Work& work);
 
 // A message of the same pieces with other memory in the gradients' place: floats, piece after piece, which no scale is left on.
 Work with_gradients(const Work& work, std::span<float> values, Context& context);

@@ -54,9 +54,16 @@ class Means : public ValueSource {
     if (means_.empty()) decode(i, values, thread);
     else std::ranges::copy(mean_of(i), values.begin());
     const kernels::Magnitudes magnitudes = kernels::measure(values);
-    if (!lost_.empty()) largest_[i] = magnitudes.largest;
+    note(i, {magnitudes});
     if (by_place_.empty()) std::ranges::copy(values.first(lost_of(i).size()), lost_of(i).begin());
     return magnitudes;
+  }
+  std::optional<kernels::Unopened> unopened(std::size_t i) const override {
+    if (means_.empty()) return std::nullopt;
+    return kernels::Unopened{mean_of(i)};
+  }
+  void note(std::size_t i, const kernels::Opened& opened) const override {
+    if (!lost_.empty()) largest_[i] = opened.sum.largest;
   }
   void read_part(std::size_t i, std::size_t first, std::span<float> values) const override {
     std::ranges::copy(mean_of(i).subspan(first, values.size()), values.begin());
