@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "kernels/bit_string.h"
 #include "kernels/level_magnitude.h"
@@ -103,29 +104,22 @@ HWY_INLINE BinaryPlanes binary_planes(const JoinedBlock& block, JoinState& state
 }
 
 struct StoreValues {
-  static constexpr bool kTouchesMemory = true, kTouchesAll = true;
+  static constexpr bool kTouchesAll = true;
   static constexpr unsigned kSparse = 8;  // levels that are sooner decoded one by one
   static HWY_INLINE void nothing(float* out, std::size_t n) { std::fill_n(out, n, 0.0F); }
   static HWY_INLINE void one(float* out, float value) { *out = value; }
   static HWY_INLINE void many(float* out, Vector<float> values) { hn::StoreU(values, kFloat, out); }
 };
 struct AddValues {
-  static constexpr bool kTouchesMemory = true, kTouchesAll = false;
+  static constexpr bool kTouchesAll = false;
   static constexpr unsigned kSparse = 8;
   static HWY_INLINE void nothing(float*, std::size_t) {}
   static HWY_INLINE void one(float* out, float value) { *out += value; }
   static HWY_INLINE void many(float* out, Vector<float> values) { hn::StoreU(hn::Add(hn::LoadU(kFloat, out), values), kFloat, out); }
 };
-// Past the caches, in whole lines.
-struct StreamValues : StoreValues {
-  static constexpr bool kTouchesMemory = false;
+// Into memory that vectors are read from next, which would wait for what was written one by one.
+struct StoreVectors : StoreValues {
   static constexpr unsigned kSparse = 0;
-  static HWY_INLINE void nothing(float* out, std::size_t n) {
-    const std::size_t whole = n - n % kWidth<float>;
-    for (std::size_t i = 0; i < whole; i += kWidth<float>) hn::Stream(hn::Zero(kFloat), kFloat, out + i);
-    std::fill_n(out + whole, n - whole, 0.0F);
-  }
-  static HWY_INLINE void many(float* out, Vector<float> values) { hn::Stream(values, kFloat, out); }
 };
 
 HWY_INLINE bool bit_of(const BlockBits& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
@@ -266,27 +260,82 @@ void join(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> pl
   JoinState state{raw, 0, tails, step, weight};
   std::size_t done = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if constexpr (Operation::kTouchesMemory) {
-      if (Operation::kTouchesAll) prefetch_block(out.data(), (places[i] + kAhead) * kLevelBlock);
-      else if (i + kAhead < places.size()) prefetch_block(out.data(), places[i + kAhead] * kLevelBlock);
-    }
+    if (Operation::kTouchesAll) prefetch_block(out.data(), (places[i] + kAhead) * kLevelBlock);
+    else if (i + kAhead < places.size()) prefetch_block(out.data(), places[i + kAhead] * kLevelBlock);
     const std::size_t begin = places[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
     Operation::nothing(out.data() + done, begin - done);
-    if (Operation::kTouchesMemory || n == kLevelBlock) join_block<Operation>(blocks[i], state, n, out.data() + begin);
-    else join_block<StoreValues>(blocks[i], state, n, out.data() + begin);
+    join_block<Operation>(blocks[i], state, n, out.data() + begin);
     done = begin + n;
   }
   Operation::nothing(out.data() + done, out.size() - done);
 }
 
+// Writes floats in their order, past the caches but for the lines in which they begin and end.
+class LineWriter {
+ public:
+  explicit LineWriter(float* out) : held_(reinterpret_cast<std::uintptr_t>(out) / sizeof(float) % kLine), skipped_(held_), line_(out - held_) {}
+
+  // Room for a block, to be filled before advance(), which takes n of it: all but in the last one.
+  HWY_INLINE float* room() { return lines_ + held_; }
+  HWY_INLINE void advance(std::size_t n) {
+    if (n < kLevelBlock) {
+      held_ += n;
+      return;
+    }
+    for (std::size_t i = 0; i < kLevelBlock; i += kLine) {
+      if (skipped_ > 0) write(std::exchange(skipped_, 0), kLine);
+      else stream(i);
+    }
+    line_ += kLevelBlock;
+    if (held_ > 0) std::copy_n(lines_ + kLevelBlock, kLine, lines_);
+  }
+  HWY_INLINE void zeros(std::size_t n) {
+    for (; n > 0; n -= std::min(n, kLevelBlock)) {
+      for (std::size_t i = 0; i < kLevelBlock; i += kWidth<float>) hn::StoreU(hn::Zero(kFloat), kFloat, room() + i);
+      advance(std::min(n, kLevelBlock));
+    }
+  }
+  void finish() {
+    std::size_t i = 0;
+    if (skipped_ == 0)
+      for (; i + kLine <= held_; i += kLine) stream(i);
+    write(std::max(i, skipped_), held_);
+    hwy::FlushStream();
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64 / sizeof(float);
+
+  HWY_INLINE void stream(std::size_t i) {
+    for (std::size_t v = i; v < i + kLine; v += kWidth<float>) hn::Stream(hn::Load(kFloat, lines_ + v), kFloat, line_ + v);
+  }
+  void write(std::size_t begin, std::size_t end) { std::copy(lines_ + begin, lines_ + end, line_ + begin); }
+
+  std::size_t held_;     // of lines_, which belong from line_ on
+  std::size_t skipped_;  // of the first line's, which are not ours
+  float* line_;
+  HWY_ALIGN float lines_[kLevelBlock + kLine];
+};
+
+void join_levels_past_caches(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw,
+                             const std::byte* tails, float step, float weight, std::span<float> out) {
+  JoinState state{raw, 0, tails, step, weight};
+  LineWriter writer(out.data());
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t begin = places[i] * kLevelBlock, n = std::min(kLevelBlock, out.size() - begin);
+    writer.zeros(begin - done);
+    join_block<StoreVectors>(blocks[i], state, n, writer.room());
+    writer.advance(n);
+    done = begin + n;
+  }
+  writer.zeros(out.size() - done);
+  writer.finish();
+}
+
 void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out) {
   join<StoreValues>(blocks, places, raw, tails, step, weight, out);
-}
-void join_levels_past_caches(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw,
-                             const std::byte* tails, float step, float weight, std::span<float> out) {
-  join<StreamValues>(blocks, places, raw, tails, step, weight, out);
-  hwy::FlushStream();
 }
 void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                      float step, float weight, std::span<float> out) {

@@ -108,8 +108,7 @@ JoinTotals count_joined(std::span<const JoinedBlock> blocks);
 // tails are as many as it tells, and their values finite.
 void join_levels(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,
                  float step, float weight, std::span<float> out);
-// Writes past the caches what begins with a line of memory: where so much is written that none of it is in them when it is read, memory is not
-// read first.
+// Writes past the caches: where so much is written that none of it is in them when it is read, memory is not read first.
 void join_levels_past_caches(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw,
                              const std::byte* tails, float step, float weight, std::span<float> out);
 void join_levels_add(std::span<const JoinedBlock> blocks, std::span<const std::uint16_t> places, const std::byte* raw, const std::byte* tails,

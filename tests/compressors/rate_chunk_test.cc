@@ -167,10 +167,14 @@ TEST_P(RateChunkTest, AddsWithAWeight) {
     decoder().unpack(code, values.size()).add(step, 0.3F, sum);
     expect_same_bits(sum, expected);
     for (std::size_t i = 0; i < sum.size(); ++i) expected[i] = 0.3F * decoded[i];
-    AlignedFloats past_caches(values.size() + 1, 99.0F);
-    decoder().unpack(code, values.size()).store_past_caches(step, 0.3F, std::span(past_caches).first(values.size()));
-    expect_same_bits(std::span(past_caches).first(values.size()), expected);
-    EXPECT_EQ(past_caches.back(), 99.0F);
+    for (const std::size_t first : {0, 1, 12, 15}) {  // that begins with a line, and not
+      AlignedFloats past_caches(first + values.size() + 16, 99.0F);
+      const auto out = std::span(past_caches).subspan(first, values.size());
+      decoder().unpack(code, values.size()).store_past_caches(step, 0.3F, out);
+      expect_same_bits(out, expected);
+      std::ranges::fill(out, 99.0F);
+      EXPECT_TRUE(std::ranges::all_of(past_caches, [](float v) { return v == 99.0F; }));
+    }
     expect_same_bits(decode(code, values.size(), step, 0.3F), expected);
   });
 }

@@ -111,7 +111,7 @@ struct UnpackedChunk {
   float bound(float step) const;
   // out, of the chunk's size: out = weight * value, or out += weight * value.
   void store(float step, float weight, std::span<float> out) const;
-  void store_past_caches(float step, float weight, std::span<float> out) const;  // which begins with a line of memory
+  void store_past_caches(float step, float weight, std::span<float> out) const;
   void add(float step, float weight, std::span<float> out) const;
 
   // A copy in memory that is aligned as it is, and has as many bytes as that of a code of so many for n elements may take.

@@ -80,7 +80,7 @@ class Codec {
   virtual bool unpacks_codes() const { return false; }
   virtual std::size_t unpacked_bytes(const Piece& /*piece*/, std::size_t /*code*/) const { return 0; }
   virtual float unpack(std::span<const std::byte> /*code*/, const Piece& /*piece*/, std::span<std::byte> /*unpacked*/, std::span<std::byte> /*room*/) const { return 0; }
-  // values <- weight * decoded; past the caches they begin with a line of memory.
+  // values <- weight * decoded. past_caches: as kernels::join_levels_past_caches() has it.
   virtual void decode_unpacked(std::span<const std::byte> /*unpacked*/, float /*weight*/, bool /*past_caches*/, std::span<float> /*values*/) const {}
 
   // Bytes of scratch that a thread needs to encode a piece, or to decode so many codes of it at once; aligned to 64.

@@ -104,10 +104,8 @@ std::span<float> CommitRooms::mean(const Work& work, std::size_t i, std::size_t 
 }
 
 std::span<float> CommitRooms::past_caches(const Work& work, std::size_t i) const {
-  constexpr std::size_t kLineBytes = 64;
   const GradientSpan& gradient = work.pieces[i].gradient;
-  const bool begins_a_line = reinterpret_cast<std::uintptr_t>(gradient.bytes.data()) % kLineBytes == 0;
-  return past_caches_ && gradient.type == ElementType::kFloat32 && begins_a_line ? gradient.floats() : std::span<float>();
+  return past_caches_ && gradient.is_float() ? gradient.floats() : std::span<float>();
 }
 
 void commit(const Work& work, std::size_t i, const CommitRoom& room, std::span<const float> owed) {
