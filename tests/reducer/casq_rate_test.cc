@@ -251,6 +251,44 @@ TEST(CasqRate, ASecondRateIsOfMeans) {
   EXPECT_NEAR(second / 1, 1, 0.4);
 }
 
+// From a million elements on residuals and means are written past the caches, wherever in a line of memory a gradient begins.
+TEST(CasqRate, LosesNothingOfAMillionElements) {
+  const Layout large({{"a", {1021, 999}}, {"b", {7}}, {"c", {513, 129}}});
+  constexpr int kCount = 3;
+  constexpr double kLossScale = 8;
+  for (const char* spec : {"casq:rate=0.3,reduce=scatter", "casq:rate=2,reduce=scatter", "casq:rate=1,reduce=gather"}) {
+    Workers workers(large, kCount, {.compressor = spec});
+    std::vector<double> owed(large.elements(), 0);  // of all workers' residuals
+    for (unsigned step = 0; step < (kSanitized ? 2 : 4); ++step) {
+      const Gradients inputs = make_gradients("normal", kCount, large.elements(), step);
+      std::vector<std::vector<float>> memory(kCount);
+      in_parallel(kCount, [&](int rank, Communicator& communicator) {
+        const auto r = static_cast<std::size_t>(rank);
+        const std::size_t first = 5 * r + step;  // places in a line that differ
+        memory[r].assign(first, 99.0F);
+        for (const float value : inputs[r]) memory[r].push_back(static_cast<float>(kLossScale) * value);
+        const auto parameters = parameters_of(large, std::span(memory[r]).subspan(first));
+        Reduction reduction = workers.reducer(rank).reduce(parameters, 0, kLossScale);
+        run(reduction, communicator);
+        EXPECT_EQ(std::count(memory[r].begin(), memory[r].begin() + static_cast<std::ptrdiff_t>(first), 99.0F), static_cast<std::ptrdiff_t>(first));
+        memory[r].erase(memory[r].begin(), memory[r].begin() + static_cast<std::ptrdiff_t>(first));
+      });
+      for (int rank = 1; rank < kCount; ++rank) ASSERT_EQ(memory[static_cast<std::size_t>(rank)], memory[0]) << spec;
+      std::vector<double> all = owed;
+      std::ranges::fill(owed, 0);
+      for (int rank = 0; rank < kCount; ++rank) {
+        const std::vector<float> residual = workers.residual(rank);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          all[i] += double{inputs[static_cast<std::size_t>(rank)][i]} - memory[0][i] / kLossScale - residual[i];
+          owed[i] += residual[i];
+        }
+      }
+      const auto [least, most] = std::ranges::minmax(all);
+      EXPECT_LT(std::max(-least, most), 1e-5) << spec << ", step " << step;
+    }
+  }
+}
+
 // A parameter's step follows its scale.
 TEST(CasqRate, AWeightSparesParametersOfSmallScale) {
   const auto error_of_small = [](const char* spec) {
