@@ -161,6 +161,7 @@ class CasqRate::MessageEncoder {
     return good;
   }
 
+  // Values are opened on the way, where they lie in memory.
   bool open_and_encode(std::size_t i, std::size_t thread) const {
     const auto unopened = encoding_.source.unopened(i);
     if (!unopened || step(i) <= kernels::kLeastStep) {
