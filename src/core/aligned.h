@@ -9,6 +9,9 @@ namespace thinwire {
 
 constexpr std::size_t kLineBytes = 64;
 
+// So many bytes, filled up to whole lines.
+constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+
 template <class T>
 struct LineAllocator {
   using value_type = T;

@@ -1,6 +1,7 @@
 // The first step of error feedback: what is to be sent, of a gradient and the residual, both of which stay as they are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -20,6 +21,10 @@ struct Unopened {
   std::span<const float> gradient;
   float scale = 1;
   std::span<const float> residual = {};
+
+  Unopened part(std::size_t first, std::size_t count) const {
+    return {gradient.subspan(first, count), scale, residual.empty() ? residual : residual.subspan(first, count)};
+  }
 };
 
 // values <- scale * gradient + residual. Spans of equal length; `values` may be the memory of a span of floats that is read.

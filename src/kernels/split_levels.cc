@@ -318,8 +318,8 @@ class OpenedBlocks {
  public:
   explicit OpenedBlocks(const Unopened& values) : values_(values), opening_(values.scale) {}
   HWY_INLINE const float* block(std::size_t begin, std::size_t n, float* padded) {
-    const auto residual = values_.residual.empty() ? values_.residual : values_.residual.subspan(begin, n);
-    open_groups(opening_, values_.gradient.subspan(begin, n), residual, std::span(padded, n));
+    const Unopened here = values_.part(begin, n);
+    open_groups(opening_, here.gradient, here.residual, std::span(padded, n));
     if (n < kLevelBlock) std::fill(padded + n, padded + kLevelBlock, 0.0F);
     return padded;
   }

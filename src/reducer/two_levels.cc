@@ -6,14 +6,13 @@
 #include <cstring>
 
 #include "compressors/shared/message.h"
+#include "core/aligned.h"
 #include "kernels/half.h"
 
 namespace thinwire {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 bool is_finite(const GradientSpan& values) {
   if (values.is_float()) return kernels::scan(values.floats()).finite;
@@ -50,7 +49,7 @@ class HostMessages {
           const std::uint64_t count = std::min(kChunkElements, range.elements - first);
           stretches_[next++] = {entry, part, range.first + first, count, offset + first * element};
         }
-        offset = aligned(offset + range.elements * element);
+        offset = whole_lines(offset + range.elements * element);
       }
       bytes_ = std::max(bytes_, offset);
     }

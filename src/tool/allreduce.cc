@@ -1,4 +1,3 @@
-#include "core/aligned.h"
 #include "tool/allreduce.h"
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/aligned.h"
 #include "thinwire/errors.h"
 #include "tool/processor_time.h"
 #include "tool/samples.h"

@@ -56,7 +56,8 @@ class CasqRate::MessageEncoder {
   bool run() {
     choose_first_steps();
     adjust_steps();
-    if (!encode_all() || !mend()) return false;
+    if (!for_pieces([this](std::size_t i) { return is_wanted(i); }, [this](std::size_t i, std::size_t thread) { return encode_first(i, thread); }) || !mend())
+      return false;
     learn();
     return fit();
   }
@@ -80,17 +81,29 @@ class CasqRate::MessageEncoder {
                      static_cast<double>(piece(i).elements()) / double{last.elements};
   }
 
-  // Calls body(i, values, magnitudes, thread) for the pieces that want it, by threads. False if some value is not finite, or body says so.
-  template <class Wants, class Body>
-  bool for_each(const Wants& wants, const Body& body) const {
+  // Calls body(i, thread) for the pieces that are meant, by threads. False if body says so.
+  template <class IsMeant, class Body>
+  bool for_pieces(const IsMeant& is_meant, const Body& body) const {
     std::atomic<bool> good = true;
     context_.threads().for_each(count(), elements_, [&](std::size_t i, std::size_t thread) {
-      if (!wants(i) || !good.load(std::memory_order_relaxed)) return;
-      const auto values = values_.subspan(thread * longest_, piece(i).elements());
-      const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
-      if (!magnitudes.finite || !body(i, values, magnitudes, thread)) good.store(false, std::memory_order_relaxed);
+      if (!is_meant(i) || !good.load(std::memory_order_relaxed)) return;
+      if (!body(i, thread)) good.store(false, std::memory_order_relaxed);
     });
     return good;
+  }
+
+  // Calls body(values, magnitudes) with a piece's values. False if some is not finite, or body says so.
+  template <class Body>
+  bool with_values(std::size_t i, std::size_t thread, const Body& body) const {
+    const auto values = values_.subspan(thread * longest_, piece(i).elements());
+    const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
+    return magnitudes.finite && body(values, magnitudes);
+  }
+  template <class IsMeant, class Body>
+  bool for_each(const IsMeant& is_meant, const Body& body) const {
+    return for_pieces(is_meant, [&](std::size_t i, std::size_t thread) {
+      return with_values(i, thread, [&](auto values, const auto& magnitudes) { return body(i, values, magnitudes, thread); });
+    });
   }
 
   // Values of the pieces that are meant, in runs of each that make up about `size` in all, and divided by the piece's step.
@@ -151,24 +164,11 @@ class CasqRate::MessageEncoder {
     fit_steps(is_known, sample, std::min(wanted, kMostGrowth * foreseen) / elements, 1);
   }
 
-  // For the first time.
-  bool encode_all() const {
-    std::atomic<bool> good = true;
-    context_.threads().for_each(count(), elements_, [&](std::size_t i, std::size_t thread) {
-      if (!is_wanted(i) || !good.load(std::memory_order_relaxed)) return;
-      if (!open_and_encode(i, thread)) good.store(false, std::memory_order_relaxed);
-    });
-    return good;
-  }
-
-  // Values are opened on the way, where they lie in memory.
-  bool open_and_encode(std::size_t i, std::size_t thread) const {
+  // For the first time: values are opened on the way, where they lie in memory.
+  bool encode_first(std::size_t i, std::size_t thread) const {
     const auto unopened = encoding_.source.unopened(i);
-    if (!unopened || step(i) <= kernels::kLeastStep) {
-      const auto values = values_.subspan(thread * longest_, piece(i).elements());
-      const kernels::Magnitudes magnitudes = encoding_.source.read(i, values, thread);
-      return magnitudes.finite && encode_piece(i, values, magnitudes, thread);
-    }
+    if (!unopened || step(i) <= kernels::kLeastStep)
+      return with_values(i, thread, [&](auto values, const auto& magnitudes) { return encode_piece(i, values, magnitudes, thread); });
     kernels::Opened opened;
     const auto code = encoding_.room[i].subspan(sizeof(StepCode));
     const std::size_t bytes = encoder(thread).open_and_encode(*unopened, step(i), code, left(i), past_caches_, opened).bytes;

@@ -41,26 +41,26 @@ std::size_t write_exact(const kernels::Unopened& values, std::span<std::byte> co
   for (std::size_t begin = 0; begin < count; begin += kLevelBlock) {
     std::array<float, kLevelBlock> room;
     const auto block = std::span(room).first(std::min(kLevelBlock, count - begin));
-    const auto residual = values.residual.empty() ? values.residual : values.residual.subspan(begin, block.size());
-    kernels::open(values.gradient.subspan(begin, block.size()), values.scale, residual, block);
+    const kernels::Unopened here = values.part(begin, block.size());
+    kernels::open(here.gradient, here.scale, here.residual, block);
     writer.write_all(std::span<const float>(block));
   }
   return most_code_bytes(count);
 }
 
-kernels::SplitLevels ChunkEncoder::split_levels(std::size_t n) {
+kernels::SplitLevels ChunkEncoder::room_for_levels(std::size_t n) {
   block_count_ = kernels::level_blocks(n);
   return {std::span(blocks_).first(block_count_), unary_, raw_, tails_};
 }
 
 EncodedChunk ChunkEncoder::encode(std::span<const float> values, float step, std::span<std::byte> code, std::span<float> residual,
                                   bool past_caches) {
-  return write(kernels::split_levels(values, step, split_levels(values.size()), residual, past_caches), {values}, code, residual);
+  return write(kernels::split_levels(values, step, room_for_levels(values.size()), residual, past_caches), {values}, code, residual);
 }
 
 EncodedChunk ChunkEncoder::open_and_encode(const kernels::Unopened& values, float step, std::span<std::byte> code, std::span<float> residual,
                                            bool past_caches, kernels::Opened& opened) {
-  return write(kernels::open_and_split(values, step, split_levels(values.gradient.size()), residual, past_caches, opened), values, code, residual);
+  return write(kernels::open_and_split(values, step, room_for_levels(values.gradient.size()), residual, past_caches, opened), values, code, residual);
 }
 
 EncodedChunk ChunkEncoder::write(const kernels::SplitTotals& totals, const kernels::Unopened& values, std::span<std::byte> code,
@@ -89,7 +89,7 @@ std::size_t ChunkEncoder::write_levels(const kernels::SplitTotals& totals, std::
 }
 
 double ChunkEncoder::estimate_bits(std::span<const float> values, float step) {
-  const kernels::SplitTotals totals = kernels::split_levels(values, step, split_levels(values.size()), {});
+  const kernels::SplitTotals totals = kernels::split_levels(values, step, room_for_levels(values.size()), {});
   const double share = static_cast<double>(values.size()) / kMostChunkElements;
   double bits = share * (kHeadBits + kStateBits * static_cast<double>(states_for(static_cast<std::size_t>(static_cast<double>(totals.nonzero) / share))));
   if (totals.nonzero == 0) return bits;

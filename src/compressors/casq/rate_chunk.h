@@ -62,7 +62,7 @@ class ChunkEncoder {
     std::uint32_t escapes_begin = 0, escapes = 0;
   };
 
-  kernels::SplitLevels split_levels(std::size_t n);
+  kernels::SplitLevels room_for_levels(std::size_t n);
   EncodedChunk write(const kernels::SplitTotals& totals, const kernels::Unopened& values, std::span<std::byte> code, std::span<float> residual);
   std::size_t write_levels(const kernels::SplitTotals& totals, std::span<std::byte> code);
   void code_block_classes();

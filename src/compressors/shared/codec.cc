@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <atomic>
 
+#include "core/aligned.h"
+
 namespace thinwire {
 
 CodecRooms::CodecRooms(const Codec& codec, std::span<const Piece* const> pieces, std::size_t codes, Context& context) {
-  constexpr std::size_t kAlignment = 64;
   for (const Piece* piece : pieces) bytes_ = std::max(bytes_, codec.room_bytes(*piece, codes));
-  bytes_ = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+  bytes_ = whole_lines(bytes_);
   all_ = context.scratch().take<std::byte>(bytes_ * context.threads().threads());
 }
 

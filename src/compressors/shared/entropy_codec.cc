@@ -5,6 +5,7 @@
 
 #include "compressors/shared/elias.h"
 #include "compressors/shared/frequency_code.h"
+#include "core/aligned.h"
 #include "core/bytes.h"
 #include "core/scratch.h"
 #include "kernels/codes.h"
@@ -13,14 +14,12 @@
 namespace thinwire {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kBeyond = std::max(kFrequencyCodeReadsBeyond, kEliasReadsBeyond);
 
 enum class Kind : std::uint8_t { kPacked, kFrequencies, kSparseElias, kDenseElias };
 
 [[noreturn]] void refuse(const std::string& why) { throw PayloadError("a chunk of numbers that are coded " + why); }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::uint8_t zero_of(int bits) { return static_cast<std::uint8_t>((1U << (bits - 1)) - 1); }
 
@@ -29,21 +28,21 @@ std::uint8_t zero_of(int bits) { return static_cast<std::uint8_t>((1U << (bits -
 // Numbers, and the copy of a code with what is read beyond it.
 std::size_t EntropyCodec::room_bytes(const Piece& piece, std::size_t codes) const {
   const auto [begin, count, bits] = fixed_.numbers(piece);
-  const std::size_t own = aligned(count) + aligned(most_bytes(piece) + kBeyond) + frequency_code_room_bytes(count, bits);
-  return codes * (aligned(fixed_.most_bytes(piece)) + sizeof(std::span<std::byte>)) + aligned(fixed_.room_bytes(piece, codes)) + own;
+  const std::size_t own = whole_lines(count) + whole_lines(most_bytes(piece) + kBeyond) + frequency_code_room_bytes(count, bits);
+  return codes * (whole_lines(fixed_.most_bytes(piece)) + sizeof(std::span<std::byte>)) + whole_lines(fixed_.room_bytes(piece, codes)) + own;
 }
 
 std::size_t EntropyCodec::encode_piece(const Piece& piece, Pass pass, std::span<float> values, const kernels::Magnitudes& magnitudes,
                                        std::span<std::byte> code, std::span<std::byte> room) const {
   if (magnitudes.largest == 0) return 0;
-  const auto fixed = carve<std::byte>(room, aligned(fixed_.most_bytes(piece))).first(fixed_.most_bytes(piece));
-  const auto inner_room = carve<std::byte>(room, aligned(fixed_.room_bytes(piece, 1)));
+  const auto fixed = carve<std::byte>(room, whole_lines(fixed_.most_bytes(piece))).first(fixed_.most_bytes(piece));
+  const auto inner_room = carve<std::byte>(room, whole_lines(fixed_.room_bytes(piece, 1)));
   fixed_.encode_piece(piece, pass, values, magnitudes, fixed, inner_room);
 
   const auto [begin, count, bits] = fixed_.numbers(piece);
   const auto packed = fixed.subspan(begin);
-  const auto numbers = carve<std::uint8_t>(room, aligned(count)).first(count);
-  const auto string = carve<std::byte>(room, aligned(most_bytes(piece) + kBeyond));
+  const auto numbers = carve<std::uint8_t>(room, whole_lines(count)).first(count);
+  const auto string = carve<std::byte>(room, whole_lines(most_bytes(piece) + kBeyond));
   kernels::unpack(packed, bits, numbers);
   auto kind = Kind::kPacked;
   std::size_t length = packed.size();
@@ -84,8 +83,8 @@ std::span<const std::byte> EntropyCodec::restore(std::span<const std::byte> code
     if (is_elias != (coding_ == Coding::kElias) || kind > Kind::kDenseElias)
       refuse("is of kind " + std::to_string(static_cast<int>(kind)) + ", which there is not");
     if (left >= packed.size()) refuse("is no shorter than it was");
-    const auto numbers = carve<std::uint8_t>(room, aligned(count)).first(count);
-    const auto string = carve<std::byte>(room, aligned(most_bytes(piece) + kBeyond));
+    const auto numbers = carve<std::uint8_t>(room, whole_lines(count)).first(count);
+    const auto string = carve<std::byte>(room, whole_lines(most_bytes(piece) + kBeyond));
     std::ranges::copy(rest, string.begin());
     std::ranges::fill(string.subspan(left, kBeyond), std::byte{0});
     if (is_elias)
@@ -104,21 +103,21 @@ void EntropyCodec::decode(std::span<const std::byte> code, const Piece& piece, f
     if (!add) std::ranges::fill(values, 0.0f);
     return;
   }
-  const auto fixed = carve<std::byte>(room, aligned(fixed_.most_bytes(piece))).first(fixed_.most_bytes(piece));
-  const auto inner_room = carve<std::byte>(room, aligned(fixed_.room_bytes(piece, 1)));
+  const auto fixed = carve<std::byte>(room, whole_lines(fixed_.most_bytes(piece))).first(fixed_.most_bytes(piece));
+  const auto inner_room = carve<std::byte>(room, whole_lines(fixed_.room_bytes(piece, 1)));
   fixed_.decode(restore(code, piece, fixed, room), piece, weight, add, values, inner_room);
 }
 
 void EntropyCodec::decode_sum(std::span<const std::span<const std::byte>> codes, const Piece& piece, float weight, std::span<float> values,
                               std::span<std::byte> room) const {
   const std::size_t bytes = fixed_.most_bytes(piece);
-  const auto all = carve<std::byte>(room, codes.size() * aligned(bytes));
-  const auto inner_room = carve<std::byte>(room, aligned(fixed_.room_bytes(piece, codes.size())));
+  const auto all = carve<std::byte>(room, codes.size() * whole_lines(bytes));
+  const auto inner_room = carve<std::byte>(room, whole_lines(fixed_.room_bytes(piece, codes.size())));
   const auto restored = carve<std::span<const std::byte>>(room, codes.size());
   std::size_t count = 0;
   for (const auto code : codes) {
     if (code.empty()) continue;
-    restored[count] = restore(code, piece, all.subspan(count * aligned(bytes), bytes), room);
+    restored[count] = restore(code, piece, all.subspan(count * whole_lines(bytes), bytes), room);
     ++count;
   }
   if (count == 0)

@@ -59,8 +59,8 @@ class CommitRooms {
   std::span<float> lefts_, means_;  // one for each thread
 };
 
-// room.mean holds the mean, or nothing if that is in its place, room.left what this worker did not send: of its values, less its own part of the mean. owed: what is to be
-// added to that beyond its own error; may be empty.
+// room.mean holds the mean, or nothing if that is in its place; room.left what this worker did not send: of its values, less its own part of
+// the mean. owed: what is to be added to that beyond its own error; may be empty.
 void commit(const Work& work, std::size_t piece, const CommitRoom& room, std::span<const float> owed = {});
 // The same for a piece whose values this worker has added to the mean as they are.
 void commit_added(const Work& work, std::size_t piece, std::span<const float> mean, std::span<const float> owed);

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "core/aligned.h"
 #include "kernels/rows.h"
 
 namespace thinwire {
@@ -24,10 +25,8 @@ std::optional<double> OwnersMessages::unpack(const Readings& readings, Context& 
   const Codec& codec = shards_.codec();
   if (codec.has_fixed_length() || !readings.finite) return readings.largest;  // every piece is of one owner
   if (!codec.unpacks_codes()) return std::nullopt;
-  constexpr std::size_t kAlignment = 64;
   const PieceParts parts(shards_.pieces().size(), context, [&](std::size_t place) {
-    const std::size_t bytes = codec.unpacked_bytes(*shards_.pieces()[place], code(place).size());
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return whole_lines(codec.unpacked_bytes(*shards_.pieces()[place], code(place).size()));
   });
   const auto memory = context.scratch().take<std::byte>(parts.count());
   const auto largest = context.scratch().take<float>(shards_.pieces().size());
